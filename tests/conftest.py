@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import re
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator
@@ -20,6 +22,7 @@ from hypothesis import strategies
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 import helpers
+from shadowsnap.git import repository
 
 # --- the whole run ----------------------------------------------------------------------------------
 
@@ -161,6 +164,23 @@ def _shortcuts(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _version_of_git() -> Iterator[None]:
+    """Each new store asks git for its version. The installed git answers the same thousands of times."""
+    ask, installed, answers = repository._ask_version, shutil.which("git"), []
+
+    def remembered(executable: str) -> tuple[int, ...]:
+        if executable != installed:
+            return ask(executable)
+        if not answers:
+            answers.append(ask(executable))
+        return answers[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repository, "_ask_version", remembered)
+        yield
+
+
 @pytest.fixture(scope="session")
 def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the homes of all tests are. pytest searches the directory that `tmp_path` is made in, for every test:
@@ -174,6 +194,13 @@ def home(homes: Path, _sealed_session: None) -> Iterator[Path]:
     home = Path(tempfile.mkdtemp(prefix="home-", dir=homes))
     with helpers.sealed_environment(home):
         yield home
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """As pytest makes it, but without a look at the directories of all tests before."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    return Path(tempfile.mkdtemp(prefix=name, dir=tmp_path_factory.getbasetemp()))
 
 
 @pytest.fixture

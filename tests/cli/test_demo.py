@@ -13,8 +13,11 @@ from answers import problems
 from shadowsnap.cli.main import main
 
 
-def test_the_demo_loses_work_and_brings_it_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_demo_loses_work_and_brings_it_back(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    """The person's own settings and store have no part in it."""
+    variables, files = dict(os.environ), sorted(home.rglob("*"))
     assert main(["--json", "demo"]) == 0
+    assert (dict(os.environ), sorted(home.rglob("*"))) == (variables, files)
     told = json.loads(capsys.readouterr().out)
     assert problems("demo", told) == []
     assert told["ok"] is True
@@ -38,9 +41,3 @@ def test_it_is_narrated_and_can_be_kept(
     assert max(len(line) for line in talk.splitlines()) <= 90
     project = Path(out.split("-C ")[1].split(" list")[0])
     assert (project / "notes/ideas.md").exists()
-
-
-def test_the_persons_own_settings_and_store_have_no_part_in_it(home: Path) -> None:
-    variables, files = dict(os.environ), sorted(home.rglob("*"))
-    assert main(["--json", "demo"]) == 0
-    assert (dict(os.environ), sorted(home.rglob("*"))) == (variables, files)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine, ageless, on_terminal
+from forking import program, run_child
 
 from helpers import manifest
 from shadowsnap import CheckpointManager, deadline
@@ -450,21 +451,20 @@ def test_ctrl_c_right_behind_a_question_is_not_lost(cli: CommandLine, project: P
     assert code == 130 and "awake 1" in screen
 
 
-INTERRUPTED = """\
-import os, signal, sys
-from shadowsnap.cli.main import main
-from shadowsnap import CheckpointManager, deadline
+def interrupted_restore(step: str, times: int, number: int = signal.SIGINT) -> subprocess.CompletedProcess[bytes]:
+    """A restore that gets a signal when it passes a step."""
 
-step, times = sys.argv[1], int(sys.argv[2])
+    def listener(name: str) -> None:
+        if name == step:
+            for _ in range(times):
+                os.kill(os.getpid(), number)
 
-def listener(name):
-    if name == step:
-        for _ in range(times):
-            os.kill(os.getpid(), signal.SIGINT)
+    def restore() -> int:
+        deadline.step_listener = listener
+        return program("--json", "restore", "last", "--yes")()
 
-deadline.step_listener = listener
-raise SystemExit(main(["--json", "restore", "last", "--yes"]))
-"""
+    return run_child(restore)
+
 
 UNTOUCHED = ["capture:scanned", "restore:planned", "restore:begun", "restore:staged"]
 TOUCHED = ["restore:applying", "restore:deleted-one", "restore:wrote-one"]
@@ -480,9 +480,7 @@ def test_ctrl_c_during_a_restore_is_all_or_nothing(
 ) -> None:
     before = manifest(project)
     plan = cli.json("restore", "last", "--dry-run")
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, step, str(times)], capture_output=True, check=False, timeout=60
-    )
+    done = interrupted_restore(step, times)
     assert b"Traceback" not in done.stderr
     if step in DONE:
         assert done.returncode == 0
@@ -509,8 +507,6 @@ def test_a_handler_of_somebody_else_is_left_alone(cli: CommandLine) -> None:
 
 
 def test_a_note_about_an_earlier_restore_is_told(cli: CommandLine, project: Path) -> None:
-    killed = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED.replace("SIGINT", "SIGKILL"), "restore:wrote-one", "1"], check=False
-    )
+    killed = interrupted_restore("restore:wrote-one", 1, signal.SIGKILL)
     assert killed.returncode == -signal.SIGKILL
     assert "had been interrupted and was finished" in cli("restore", "last", "--yes").err

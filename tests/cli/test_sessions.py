@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import CommandLine
+from forking import run_program
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
@@ -36,10 +35,7 @@ def manager(home: Path) -> CheckpointManager:
 
 def hook(event: str, project: Path, agent: str = "claude", **more: Any) -> None:
     told = {"session_id": "s1", "prompt_id": "t1", "cwd": str(project), "hook_event_name": event, **more}
-    done = subprocess.run(
-        [sys.executable, "-m", "shadowsnap", "hook", agent],
-        input=json.dumps(told).encode(), capture_output=True, check=False, timeout=60,
-    )  # fmt: skip
+    done = run_program("hook", agent, stdin=json.dumps(told).encode())
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 

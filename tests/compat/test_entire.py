@@ -34,7 +34,7 @@ def repository(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def manager(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base)
+    return CheckpointManager(base=base, fsync=False)
 
 
 def commit(path: Path, message: str) -> Path:
@@ -753,10 +753,10 @@ def test_what_was_exported_can_be_attached(
     """There and back: into another store that has the checkpoints, but not the conversations."""
     two_turns(manager, repository)
     exported = export_entire(tmp_path / "out.git", "our-session", manager=manager)
-    other = CheckpointManager(base=tmp_path / "other")
+    other = CheckpointManager(base=tmp_path / "other", fsync=False)
     taken = other.snapshot(repository, "theirs", session_id="our-session").checkpoint
     assert taken is not None
     git(repository, "fetch", "-q", str(tmp_path / "out.git"), "refs/entire/*:refs/entire/*")
-    late = CheckpointManager(base=tmp_path / "other")
+    late = CheckpointManager(base=tmp_path / "other", fsync=False)
     report = attach_entire(repository, manager=late)
     assert [item.conversation.key for item in report.attached] == [f"entire-{id}-0" for id in exported.ids]

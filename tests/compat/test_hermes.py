@@ -809,7 +809,7 @@ def test_pruning_lets_go_of_what_was_not_used_for_long(
 
 
 def test_pruning_keeps_what_is_pinned(manager: hermes.CheckpointManager, work: Path, base: Path) -> None:
-    CheckpointManager(base=base).pin(work, first(manager, work))
+    CheckpointManager(base=base, fsync=False).pin(work, first(manager, work))
     last_touched(base, work, 60)
     assert hermes.prune_checkpoints(retention_days=30)["deleted_stale"] == 0
     assert reasons(manager) == ["work"]
@@ -998,7 +998,7 @@ def test_a_store_of_hermes_that_lost_every_ref_is_kept_apart_from_ours(
     assert manager.ensure_checkpoint(str(work), "afresh") is True
     (archive,) = base.glob("legacy-*")
     assert manifest(archive / "store") == before
-    report = CheckpointManager(base=base).import_from(archive)
+    report = CheckpointManager(base=base, fsync=False).import_from(archive)
     assert (report.imported, report.failed) == (0, 1) and "refs are lost" in report.items[0].why
 
 

@@ -61,7 +61,7 @@ def staged(store: CheckpointStore, name: str, text: str, session: str = "s1", ed
 
 
 def entries(base: Path, root: Path) -> list[Any]:
-    return CheckpointManager(base=base).list_checkpoints(root)
+    return CheckpointManager(base=base, fsync=False).list_checkpoints(root)
 
 
 def test_the_baseline_is_taken_once(store: CheckpointStore, root: Path, base: Path) -> None:
@@ -237,7 +237,7 @@ def test_checkpoints_that_others_take_of_the_directory_do_not_matter(
     store: CheckpointStore, root: Path, base: Path
 ) -> None:
     sha = store.current_sha()
-    CheckpointManager(base=base).snapshot(root, "by a hook")
+    CheckpointManager(base=base, fsync=False).snapshot(root, "by a hook")
     assert store.current_sha() == sha
     handle = store.begin_stage("edit")
     (root / "config.toml").write_text("model = 'b'\n")
@@ -249,8 +249,8 @@ def test_history_is_kept_whatever_the_limits_of_the_store(store: CheckpointStore
     before = manifest(root)
     for number in range(3):
         staged(store, "config.toml", f"model = {number}\n")
-    CheckpointManager(base=base).snapshot(root, "by a hook")
-    CheckpointManager(base=base).prune(max_snapshots=1, retention_days=0.000001)
+    CheckpointManager(base=base, fsync=False).snapshot(root, "by a hook")
+    CheckpointManager(base=base, fsync=False).prune(max_snapshots=1, retention_days=0.000001)
     assert len(store.revert_session("s1")) == 3 and manifest(root) == before
 
 

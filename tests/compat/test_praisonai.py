@@ -215,7 +215,7 @@ def test_a_checkpoint_of_another_host_is_neither_listed_nor_taken_for_one_that_w
     (work / "a.txt").write_text("changed\n")
     (work / "build").mkdir()
     (work / "build" / "app.js").write_text("which that host does not capture\n")
-    assert CheckpointManager(base=base).ensure_checkpoint(work, "before a tool of another agent")
+    assert CheckpointManager(base=base, fsync=False).ensure_checkpoint(work, "before a tool of another agent")
     assert messages(run, service) == ["mine"]
     assert run(service.save("mine, too")).success
     assert messages(run, service) == ["mine, too", "mine"]
@@ -228,7 +228,7 @@ def test_a_configuration_may_be_changed_before_it_begins(work: Path, base: Path,
     (work / "private").mkdir()
     (work / "private" / "key").write_text("mine\n")
     made = saved(run, service, "first")
-    assert CheckpointManager(base=base).files(work, made.id) == ["a.txt"]
+    assert CheckpointManager(base=base, fsync=False).files(work, made.id) == ["a.txt"]
 
 
 def test_a_state_that_came_back_by_hand_is_saved(service: CheckpointService, run: Run[Any]) -> None:
@@ -322,7 +322,7 @@ def test_after_an_undo_the_workspace_is_where_it_was_before(
     for text in ("one", "two", "three"):
         saved(run, service, text)
     run(service.rewind(2))
-    CheckpointManager(base=base).undo(work)
+    CheckpointManager(base=base, fsync=False).undo(work)
     assert content(service) == "three"
     assert run(service.rewind()).checkpoint.message == "two"
 
@@ -337,7 +337,7 @@ def test_later_checkpoints_stay_listed_and_unsaved_edits_are_saved_first(
     assert result.success and result.checkpoint.id == first.id and result.checkpoint.message == "first"
     assert content(service) == "first" and not Path(service.workspace_dir, "new.txt").exists()
     assert messages(run, service) == ["third", "second", "first"]
-    CheckpointManager(base=service.config.storage_dir).undo(service.workspace_dir)
+    CheckpointManager(base=service.config.storage_dir, fsync=False).undo(service.workspace_dir)
     assert content(service) == "not saved" and Path(service.workspace_dir, "new.txt").exists()
     assert run(service.restore(third.id)).success and content(service) == "third"
 
@@ -404,7 +404,7 @@ def test_what_praisonai_destroys_stays(service: CheckpointService, run: Run[Any]
     before = manifest(work)
     assert run(service.restore(first.id)).success
     assert (work / "private" / "key").read_text() == "mine\n"
-    CheckpointManager(base=service.config.storage_dir).undo(work)
+    CheckpointManager(base=service.config.storage_dir, fsync=False).undo(work)
     assert manifest(work) == before
 
 
@@ -482,7 +482,7 @@ def test_what_another_host_took_of_the_workspace_cannot_be_deleted(
     service: CheckpointService, run: Run[Any], work: Path, base: Path
 ) -> None:
     saved(run, service, "first")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     (work / "a.txt").write_text("mine\n")
     mine = manager.snapshot(work, "mine").checkpoint
     assert mine is not None
@@ -567,7 +567,7 @@ def test_what_praisonai_left_is_imported_although_another_host_knows_the_workspa
 ) -> None:
     service = CheckpointService(str(work), str(base))
     left_by_praisonai(service, work)
-    CheckpointManager(base=base).snapshot(work, "by another host")
+    CheckpointManager(base=base, fsync=False).snapshot(work, "by another host")
     assert run(service.initialize()) is True
     assert messages(run, service) == ["[step-4] old one"]
 

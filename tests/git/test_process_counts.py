@@ -195,6 +195,7 @@ def test_a_directory_that_is_refused_costs_nothing_and_its_named_files_six(
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("number", [1, 20, 300])
+@pytest.mark.each_value  # packing does not depend on the number
 def test_a_list_costs_three_however_long_it_is(
     manager: CheckpointManager, base: Path, project: Path, number: int, packed: bool
 ) -> None:

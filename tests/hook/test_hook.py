@@ -1,4 +1,6 @@
-"""Hooks as agents run them: real processes, one per event, that say nothing and never fail."""
+"""Hooks as agents run them: a process per event, that says nothing and never fails.
+
+Most are forked children: starting Python takes longer than the hook."""
 
 from __future__ import annotations
 
@@ -15,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forking import run_child, run_program
 from restoring import killed_at
 
 from helpers import ROOT, git, manifest, wait_until
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import Deadline
+from shadowsnap.hook import client, handle
 from shadowsnap.hook import session as hooklog
 from shadowsnap.hook.handle import run_hook
 from shadowsnap.hook.session import remove_old_sessions
@@ -40,10 +44,17 @@ def manager(store: Path) -> CheckpointManager:
 
 
 def hook(agent: str, event: dict[str, Any] | bytes, *more: str, **options: Any) -> None:
-    """Run one hook to its end, as an agent does."""
+    """Run one hook to its end, in a process of its own."""
+    data = event if isinstance(event, bytes) else json.dumps(event).encode()
+    done = run_program("hook", agent, *more, stdin=data, **options)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def started_hook(agent: str, event: dict[str, Any] | bytes, **options: Any) -> None:
+    """The same with a Python of its own, as an agent does."""
     data = event if isinstance(event, bytes) else json.dumps(event).encode()
     done = subprocess.run(
-        [sys.executable, "-m", "shadowsnap", "hook", agent, *more],
+        [sys.executable, "-m", "shadowsnap", "hook", agent],
         input=data, capture_output=True, check=False, timeout=60, **options,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -76,13 +87,13 @@ def change(project: Path, text: str) -> None:
 def test_the_first_hook_of_a_turn_takes_a_checkpoint_and_the_others_do_not(
     project: Path, manager: CheckpointManager
 ) -> None:
-    hook("claude", tool(project, file_path="README.md"))
+    started_hook("claude", tool(project, file_path="README.md"))
     change(project, "by the agent\n")
-    hook("claude", tool(project, file_path="README.md"))
-    hook("claude", tool(project, name="Bash", command="make"))
+    started_hook("claude", tool(project, file_path="README.md"))
+    started_hook("claude", tool(project, name="Bash", command="make"))
     taken = manager.list_checkpoints(project)
     assert [(each.session_id, each.tool, each.turn) for each in taken] == [("s1", "Write", 1)]
-    hook("claude", tool(project, turn="t2", file_path="README.md"))
+    started_hook("claude", tool(project, turn="t2", file_path="README.md"))
     turns = manager.timeline(project)
     assert [(entry.number, entry.status) for entry in turns] == [(2, "running"), (1, "interrupted")]
     assert turns[0].before == turns[1].after  # the end of the first turn holds the beginning of the second
@@ -293,11 +304,11 @@ def test_if_prompts_are_never_told_silence_ends_a_turn(
 
 def test_a_stop_closes_the_turn_once(project: Path, manager: CheckpointManager) -> None:
     stop = {"session_id": "s1", "cwd": str(project), "hook_event_name": "Stop"}
-    hook("claude", tool(project))
+    started_hook("claude", tool(project))
     change(project, "by the agent\n")
-    hook("claude", stop)
+    started_hook("claude", stop)
     change(project, "by the person\n")
-    hook("claude", stop)
+    started_hook("claude", stop)
     kinds = [(each.kind, each.turn, each.session_id) for each in manager.list_checkpoints(project)]
     assert kinds == [("turn-end", 1, "s1"), ("turn", 1, "s1")]
 
@@ -320,12 +331,12 @@ def test_a_session_start_prunes_and_begins_the_first_snapshot(
     project: Path, store: Path, manager: CheckpointManager
 ) -> None:
     start = {"session_id": "s1", "cwd": str(project), "hook_event_name": "SessionStart"}
-    hook("claude", start)
+    started_hook("claude", start)
     assert hooklog.read_log(1)[0]["status"] == "session started, first snapshot begun"
     wait_until(lambda: project.resolve() in manager.projects())
     (first,) = manager.list_checkpoints(project)
     assert (first.reason, manager.timeline(project)) == ("first snapshot", [])
-    hook("claude", start)
+    started_hook("claude", start)
     assert hooklog.read_log(1)[0]["status"] == "session started"
     assert (store / ".last_prune").exists()
 
@@ -341,7 +352,7 @@ def test_two_agents_that_fire_for_the_same_tool_take_one_checkpoint(
         "workspace_roots": [str(project)], "tool_name": "Write", "tool_input": {"file_path": "README.md"},
     }  # fmt: skip
     with ThreadPoolExecutor() as pool:
-        runs = [pool.submit(hook, "cursor", cursor), pool.submit(hook, "claude", tool(project))]
+        runs = [pool.submit(started_hook, "cursor", cursor), pool.submit(started_hook, "claude", tool(project))]
         for run in runs:
             run.result()
     assert len(manager.list_checkpoints(project)) == 1
@@ -353,7 +364,7 @@ def test_eight_hooks_at_once_take_one_checkpoint_before_any_tool_runs(
     original = (project / "README.md").read_bytes()
 
     def hook_then_tool(number: int) -> None:
-        hook("claude", tool(project, file_path=f"new-{number}.txt"))
+        started_hook("claude", tool(project, file_path=f"new-{number}.txt"))
         change(project, f"tool {number} ran\n")
         (project / f"new-{number}.txt").write_text("made by the tool\n")
 
@@ -382,12 +393,12 @@ def test_a_store_that_cannot_be_made_stops_nobody(project: Path, tmp_path: Path)
     (tmp_path / "file").write_text("")
     blocked = {**os.environ, "SHADOWSNAP_HOME": str(tmp_path / "file")}
     for event in (tool(project), {"hook_event_name": "Stop"}, {"hook_event_name": "SessionStart"}):
-        hook("claude", event, env=blocked)
+        started_hook("claude", event, env=blocked)
     assert (tmp_path / "file").read_text() == ""
 
 
 def test_a_missing_git_stops_nobody_and_is_told(project: Path) -> None:
-    hook("claude", tool(project), env={**os.environ, "PATH": ""})
+    started_hook("claude", tool(project), env={**os.environ, "PATH": ""})
     entry = hooklog.read_log(1)[0]
     assert (entry["status"], entry["error"]) == ("refused", "GitMissing: git was not found on the PATH")
 
@@ -408,14 +419,21 @@ def test_an_event_can_be_named_where_the_input_does_not_tell(project: Path, mana
 
 def run_with(change: str, event: dict[str, Any], *, closed: bool = True) -> None:
     """A hook with one of its limits changed."""
+
+    def limited() -> None:
+        exec(change, {"client": client, "handle": handle})
+        client.main(["claude"])
+
+    if closed:
+        done = run_child(limited, stdin=json.dumps(event).encode())
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        return
     script = f"from shadowsnap.hook import client, handle; {change}; client.main(['claude'])"
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         process.stdin.write(json.dumps(event).encode())
         process.stdin.flush()
-        if closed:
-            process.stdin.close()
         assert process.wait(30) == 0
         assert process.stdout.read() == process.stderr.read() == b""
 
@@ -531,7 +549,7 @@ def test_hooks_are_fast(project: Path, tmp_path: Path) -> None:
         (folder / f"f{number}.txt").write_text(f"{number}\n")
     hook("claude", tool(project))
     command = [sys.executable, "-m", "shadowsnap", "hook", "claude"]
-    rounds = range(6)
+    rounds = range(4)
     python = min(time_of([sys.executable, "-c", "pass"]) for _ in rounds)
     already_taken = min(time_of(command, tool(project)) for _ in rounds)
     unchanged = min(time_of(command, tool(project, turn=f"u{number}")) for number in rounds)
@@ -695,7 +713,7 @@ def test_a_session_that_used_cd_still_protects_where_it_began(
     send("PreToolUse", below, "t2", tool_name="Bash", tool_input={"command": "rm ../n.txt"})
     (notes / "n.txt").unlink()
     send("Stop", below, "t2")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     if looks_like_one:
         assert manager.projects() == [notes, below]
         return
@@ -715,7 +733,7 @@ def test_a_turn_that_named_one_file_elsewhere_ends_there_too(
     tool = {"tool_name": "Write", "tool_input": {"file_path": str(named)}}
     for event in ({"hook_event_name": "PreToolUse", **tool}, {"hook_event_name": "Stop"}):
         run_hook("claude", json.dumps({**facts, **event}).encode())
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     for place in (project, named.parent):
         assert [entry.status for entry in manager.timeline(place)] == ["done"]
 

@@ -61,7 +61,7 @@ def test_the_conversation_before_a_turn_is_kept(
         (project / "a.txt").write_text(f"{number}\n")
         says(home, "assistant", f"answer {number}")
         send(agent, project, "Stop")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     entries = [entry for entry in manager.timeline(project) if entry.kind == "turn"][::-1]
     first, second = (manager.restore(project, each, conversation=True, files=False) for each in entries)
     assert first.conversation is not None and first.conversation.message_count == 0
@@ -82,7 +82,7 @@ def test_a_transcript_that_comes_after_the_prompt_is_cut_at_the_prompt(
     send("claude", project, "PreToolUse", tool_name="Write", tool_input={}, transcript_path=str(transcript))
     (project / "a.txt").write_text("1\n")
     send("claude", project, "Stop", transcript_path=str(transcript))
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     (entry,) = [each for each in manager.timeline(project) if each.kind == "turn"]
     before = manager.restore(project, entry, conversation=True, files=False).conversation
     assert before is not None and before.data == []
@@ -108,7 +108,7 @@ def test_a_conversation_is_cut_at_any_prompt(asked: str, home: Path, project: Pa
     send("claude", project, "PreToolUse", tool_name="Write", tool_input={}, **facts)
     (project / "a.txt").write_text("1\n")
     send("claude", project, "Stop", **facts)
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     (entry,) = [each for each in manager.timeline(project) if each.kind == "turn"]
     before = manager.restore(project, entry, conversation=True, files=False).conversation
     assert before is not None and before.data == rows[:1]
@@ -159,7 +159,7 @@ def test_what_a_helper_was_told_is_not_taken_for_the_conversation(home: Path, pr
     (project / "a.txt").write_text("1\n")
     own.write_text(json.dumps({"payload": {"role": "user", "content": "help", "turn_id": "t1"}}) + "\n")
     send("codex", project, "Stop", turn_id="t1", transcript_path=str(own))
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     (entry,) = [each for each in manager.timeline(project) if each.kind == "turn"]
     with pytest.raises(NoConversation):
         manager.restore(project, entry, conversation=True, files=False)

@@ -141,7 +141,7 @@ def first(payload: dict[str, Any], *names: str) -> Any:
 
 
 def judge(agent: str, project: Path, base: Path, oracle: Oracle) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     entries = [entry for entry in manager.timeline(project) if entry.kind == "turn"][::-1]
     assert [(entry.prompt or "").strip() for entry in entries] == [turn.prompt.strip() for turn in oracle.turns]
     assert [entry.number for entry in entries] == list(range(1, len(entries) + 1))

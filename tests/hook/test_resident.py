@@ -534,7 +534,7 @@ def test_two_that_start_at_once_are_one(project: Path, base: Path) -> None:
 
 def test_a_socket_path_that_is_too_long(project: Path, base: Path, tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 100)
-    manager = CheckpointManager(base=deep)
+    manager = CheckpointManager(base=deep, fsync=False)
     hook(project, env={**os.environ, "SHADOWSNAP_HOME": str(deep)})
     assert len(manager.list_checkpoints(project)) == 1
     assert not (deep / client.RECORD).exists()
@@ -558,7 +558,7 @@ def test_a_full_disk(project: Path, base: Path, tmp_path: Path) -> None:
         change(project, "x" * 5000)
         hook(project, "t1")  # ends as ever, although nothing can be written
         filler.unlink()
-        assert takes_a_checkpoint(project, CheckpointManager(base=place))
+        assert takes_a_checkpoint(project, CheckpointManager(base=place, fsync=False))
         assert served(project)
     finally:
         stop_helper(str(place))

@@ -54,6 +54,7 @@ def test_list_restore_and_undo_are_answered(agent: str, project: Path, turn: dic
 
 @pytest.mark.parametrize("agent", PROMPT_EVENT)
 @pytest.mark.parametrize("prompt", ["rollback the last commit", "rollback 2 commits please", "rollback 17"])
+@pytest.mark.each_value  # the text is read the same way for every agent
 def test_what_is_no_command_goes_to_the_model(agent: str, prompt: str, project: Path, turn: Any) -> None:
     work(agent, project)
     assert say(agent, project, prompt) is None

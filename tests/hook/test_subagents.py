@@ -41,7 +41,7 @@ def test_a_helper_of_hermes_has_no_turn_of_its_own(
     (project / "app.py").unlink()
     for session in reversed(sessions):
         hermes(project, "on_session_end", session, turn_id="t1" if session == "root" else f"{session}:t")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     (turn,) = [entry for entry in manager.timeline(project) if entry.kind == "turn"]
     assert (turn.prompt, turn.status, turn.session_id) == ("let it be done", "done", "root")
     manager.revert(project, turn=turn.number)
@@ -62,7 +62,7 @@ def test_a_helper_that_goes_on_after_the_turn_loses_none_of_the_edits_since(
         hermes(project, "pre_tool_call", "child", tool="terminal", turn_id="child:t")
         (project / "mine.txt").write_text(f"overwritten {number}\n")
     hermes(project, "pre_llm_call", "root", turn_id="t2", user_message="and now")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     late, first = [entry for entry in manager.timeline(project) if entry.kind == "turn"]
     assert (first.status, late.session_id) == ("done", "root")
     manager.restore(project, late)

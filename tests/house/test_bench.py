@@ -60,6 +60,7 @@ def by_operation(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {result["operation"]: result for result in found["results"]}
 
 
+@pytest.mark.only_thorough
 def test_a_run_tells_times_processes_memory_and_the_machine(tiny: tuple[dict[str, Any], str]) -> None:
     found, shown = tiny
     assert found["command"].startswith("scripts/bench --files 30 ")
@@ -87,6 +88,7 @@ def test_a_run_tells_times_processes_memory_and_the_machine(tiny: tuple[dict[str
     assert "30 files: 30 files in 3 directories" in shown and "targets met" in shown
 
 
+@pytest.mark.only_thorough
 def test_a_run_does_what_it_measures(tiny: tuple[dict[str, Any], str]) -> None:
     found = by_operation(tiny[0])
     lines = {name: result["status_lines"] for name, result in found.items() if "status_lines" in result}

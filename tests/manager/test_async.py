@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @pytest.fixture
 def manager(base: Path) -> AsyncCheckpointManager:
-    return AsyncCheckpointManager(base=base, background_upkeep=False)
+    return AsyncCheckpointManager(base=base, background_upkeep=False, fsync=False)
 
 
 def run(story: Coroutine[Any, Any, T]) -> T:
@@ -73,7 +73,7 @@ def public(kind: type) -> set[str]:
 
 
 def test_it_has_every_method_with_the_same_arguments(base: Path) -> None:
-    ours = AsyncCheckpointManager(base=base)
+    ours = AsyncCheckpointManager(base=base, fsync=False)
     assert public(CheckpointManager) | {"of"} == public(AsyncCheckpointManager)
     properties = {name for name, value in vars(CheckpointManager).items() if isinstance(value, property)}
     assert properties == {"settings", "warnings"} <= set(dir(ours))

@@ -6,14 +6,13 @@ import inspect
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forking import run_program
 
 from helpers import ROOT, git
 from shadowsnap import CheckpointManager
@@ -53,10 +52,10 @@ class Scene:
 
     def hook(self, event: str, **facts: Any) -> None:
         about = {"session_id": "s1", "cwd": str(self.project), "hook_event_name": event, **facts}
-        command = [sys.executable, "-m", "shadowsnap", "hook", "claude"]
         variables = {"SHADOWSNAP_HOME": str(self.base), "SHADOWSNAP_BACKGROUND_UPKEEP": "false"}
-        environment = {**os.environ, **variables, "PYTHONPATH": str(ROOT)}
-        subprocess.run(command, input=json.dumps(about).encode(), env=environment, check=True, cwd=self.project)
+        environment = {**os.environ, **variables}
+        told = json.dumps(about).encode()
+        run_program("hook", "claude", stdin=told, env=environment, check=True, cwd=self.project)
 
     def tool(self, **facts: Any) -> None:
         self.hook("PreToolUse", tool_name="Write", tool_input={"file_path": "README.md"}, **facts)
@@ -318,7 +317,7 @@ def test_what_changed_since_some_files_were_restored_is_known(base: Path, projec
 
 
 def test_a_project_whose_objects_are_all_lost_does_not_look_like_a_new_one(project: Path, base: Path) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     manager.new_turn("s1", "do it")
     manager.ensure_checkpoint(project)
     for path in (base / "store" / "objects").rglob("*"):

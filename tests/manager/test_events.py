@@ -56,7 +56,7 @@ def told() -> list[Event]:
 
 @pytest.fixture
 def manager(base: Path, told: list[Event]) -> CheckpointManager:
-    return CheckpointManager(base=base, on_event=told.append, background_upkeep=False)
+    return CheckpointManager(base=base, on_event=told.append, background_upkeep=False, fsync=False)
 
 
 def of(kind: type[events.Any], told: list[Event]) -> list[events.Any]:
@@ -288,7 +288,7 @@ def test_a_listener_may_look_at_the_project_it_is_told_of(base: Path, project: P
         if not isinstance(event, (Slow, StoreCreated)):
             seen.append(manager.diff(project, "last").changes)
 
-    manager = CheckpointManager(base=base, on_event=look, deadline=5, background_upkeep=False)
+    manager = CheckpointManager(base=base, on_event=look, deadline=5, background_upkeep=False, fsync=False)
     everything(manager, project)
     assert len(seen) >= 8
 
@@ -311,7 +311,7 @@ def test_a_long_snapshot_tells_its_progress_while_it_runs(base: Path, project: P
             told.append(event)
             refs.append(len(list((base / "store" / "refs" / "shadowsnap").rglob("*-*"))))
 
-    manager = CheckpointManager(base=base, on_event=listen)
+    manager = CheckpointManager(base=base, on_event=listen, fsync=False)
     manager._access.slow_after = EVERY_MILLISECOND
     assert manager.ensure_checkpoint(project)
     reading = [event for event in told if event.doing == "reading files"]
@@ -357,7 +357,7 @@ def test_moments_pass_one_by_one() -> None:
 
 def test_waiting_for_a_lock_is_told(base: Path, project: Path) -> None:
     """The lock is let go when the event comes: without it, nothing would ever go on."""
-    CheckpointManager(base=base).ensure_checkpoint(project)
+    CheckpointManager(base=base, fsync=False).ensure_checkpoint(project)
     (project / "README.md").write_text("changed\n")
     told: list[Slow] = []
     held, waited_for = threading.Event(), threading.Event()
@@ -375,7 +375,7 @@ def test_waiting_for_a_lock_is_told(base: Path, project: Path) -> None:
     holder = threading.Thread(target=hold)
     holder.start()
     assert held.wait(60)
-    manager = CheckpointManager(base=base, on_event=listen, deadline=60)
+    manager = CheckpointManager(base=base, on_event=listen, deadline=60, fsync=False)
     manager._access.slow_after = (0.01,)
     assert manager.ensure_checkpoint(project).status == "taken"
     holder.join()
@@ -387,7 +387,7 @@ def test_a_git_that_takes_long_is_told(
     base: Path, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Git goes on when the event comes."""
-    CheckpointManager(base=base).ensure_checkpoint(project)
+    CheckpointManager(base=base, fsync=False).ensure_checkpoint(project)
     (project / "README.md").write_text("changed\n")
     go_on = tmp_path / "go-on"
     os.mkfifo(go_on)
@@ -405,7 +405,7 @@ def test_a_git_that_takes_long_is_told(
             if len(told) == 1:
                 go_on.write_text("go on\n")
 
-    manager = CheckpointManager(base=base, on_event=listen, deadline=60)
+    manager = CheckpointManager(base=base, on_event=listen, deadline=60, fsync=False)
     manager._access.slow_after = tuple(number / 100 for number in range(1, 6000))
     assert manager.ensure_checkpoint(project).status == "taken"
     assert told

@@ -318,8 +318,8 @@ def test_without_a_host_the_size_limit_is_kept_too(base: Path, work: Path) -> No
 
 def test_a_base_that_is_none_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("something else\n")
-    assert len(CheckpointManager(base=tmp_path / "file").sweep(7).problems) == 1
-    assert CheckpointManager(base=tmp_path / "none").sweep(7).problems == ()
+    assert len(CheckpointManager(base=tmp_path / "file", fsync=False).sweep(7).problems) == 1
+    assert CheckpointManager(base=tmp_path / "none", fsync=False).sweep(7).problems == ()
     assert not (tmp_path / "none").exists()
 
 
@@ -350,7 +350,7 @@ def test_looking_where_nothing_was_taken_makes_no_store(
 def test_a_base_that_cannot_be_used_is_not_taken_for_one_without_checkpoints(tmp_path: Path, work: Path) -> None:
     (tmp_path / "file").write_text("something else\n")
     with pytest.raises((StoreUnusable, StoreNotOurs)):
-        CheckpointManager(base=tmp_path / "file").list_checkpoints(work)
+        CheckpointManager(base=tmp_path / "file", fsync=False).list_checkpoints(work)
 
 
 def test_a_store_that_lost_its_head_is_still_one(manager: CheckpointManager, base: Path, work: Path) -> None:

@@ -55,7 +55,7 @@ def at_step(name: str, deed: Callable[[], None]) -> Iterator[None]:
 
 
 def test_the_second_call_of_a_turn_gets_the_first_ones_checkpoint(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     first = manager.ensure_checkpoint(project, "one")
     (project / "README.md").write_text("the agent was here")
     second = manager.ensure_checkpoint(project, "two")
@@ -66,7 +66,7 @@ def test_the_second_call_of_a_turn_gets_the_first_ones_checkpoint(base: Path, pr
 
 
 def test_a_new_turn_takes_a_new_snapshot(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     manager.ensure_checkpoint(project)
     (project / "README.md").write_text("changed")
     manager.new_turn()
@@ -76,7 +76,7 @@ def test_a_new_turn_takes_a_new_snapshot(base: Path, project: Path) -> None:
 
 
 def test_unchanged_files_are_a_truthful_answer_and_no_new_checkpoint(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     first = manager.ensure_checkpoint(project)
     manager.new_turn()
     before = objects(base)
@@ -90,7 +90,7 @@ def test_unchanged_files_are_a_truthful_answer_and_no_new_checkpoint(base: Path,
 def test_every_directory_has_its_own_turn(base: Path, project: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     assert [manager.ensure_checkpoint(path).status for path in (project, other, project, other)] == [
         "taken", "taken", "already-taken", "already-taken",
     ]  # fmt: skip
@@ -102,7 +102,7 @@ def test_one_directory_by_many_names_is_one_directory(
 ) -> None:
     (tmp_path / "way").symlink_to(project)
     monkeypatch.chdir(project)
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     assert manager.ensure_checkpoint(project).status == "taken"
     for name in (str(project), f"{project}/", f"{project}/src/..", ".", tmp_path / "way", "./src/../"):
         assert manager.ensure_checkpoint(name).status == "already-taken", name
@@ -116,7 +116,7 @@ def test_a_disabled_manager_does_nothing(base: Path, project: Path) -> None:
 
 def test_more_named_files_in_a_turn_take_no_second_snapshot(base: Path, project: Path) -> None:
     """They are in the snapshot already, or nothing is there yet."""
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     first = manager.ensure_checkpoint(project, paths=["README.md", "new.py"])
     (project / "README.md").write_text("edited by a tool")
     (project / "new.py").write_text("made by a tool")
@@ -128,7 +128,7 @@ def test_more_named_files_in_a_turn_take_no_second_snapshot(base: Path, project:
 
 def test_a_file_that_a_command_made_is_captured_once_when_a_tool_names_it(base: Path, project: Path) -> None:
     """It may be one that was ignored elsewhere, and moved here."""
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     manager.ensure_checkpoint(project)
     (project / "new.py").write_text("made by a command")
     outcome = manager.ensure_checkpoint(project, paths=["new.py"])
@@ -142,7 +142,7 @@ def test_a_file_that_a_command_made_is_captured_once_when_a_tool_names_it(base: 
 
 def test_an_ignored_file_that_is_named_later_in_a_turn_is_captured_then(base: Path, project: Path) -> None:
     (project / "x.log").write_text("ignored")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     manager.ensure_checkpoint(project)
     outcome = manager.ensure_checkpoint(project, paths=["x.log"])
     assert outcome.status == "taken"
@@ -156,7 +156,7 @@ def test_an_ignored_file_that_is_named_later_in_a_turn_is_captured_then(base: Pa
 def test_an_ignored_file_that_an_earlier_tool_of_the_turn_wrote_is_no_part_of_the_state_before_it(
     base: Path, project: Path
 ) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     (project / "old.log").write_text("the person's")
     manager.ensure_checkpoint(project)
     (project / "old.log").write_text("by the agent")
@@ -171,7 +171,7 @@ def test_a_file_that_is_named_late_is_captured_although_the_state_before_the_tur
 ) -> None:
     (project / ".gitignore").write_text("*.log\n")
     (project / "notes.log").write_text("the person's\n")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     manager.snapshot(project)
     (project / "README.md").write_text("so that the turn has a state of its own\n")
     before = manager.ensure_checkpoint(project).checkpoint
@@ -185,7 +185,7 @@ def test_a_file_that_is_named_late_is_captured_although_the_state_before_the_tur
 
 
 def test_turns_are_numbered_in_the_order_they_begin_also_on_a_held_state(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     for text in ("a", "a", "b", "b", "c"):
         (project / "README.md").write_text(text)
         manager.new_turn()
@@ -197,7 +197,7 @@ def test_turns_are_numbered_in_the_order_they_begin_also_on_a_held_state(base: P
 
 
 def test_a_checkpoint_says_why_and_for_whom_it_was_taken(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     manager.new_turn(session_id="session-7")
     checkpoint = checkpoint_of(manager.ensure_checkpoint(project, "before Write", tool="Write"))
     assert (checkpoint.reason, checkpoint.kind, checkpoint.scope) == ("before Write", "turn", "tree")
@@ -206,7 +206,7 @@ def test_a_checkpoint_says_why_and_for_whom_it_was_taken(base: Path, project: Pa
 
 
 def test_the_end_of_a_turn_captures_what_it_did(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     manager.ensure_checkpoint(project)
     (project / "README.md").write_text("what the agent did")
     (outcome,) = manager.end_turn()
@@ -220,7 +220,7 @@ def test_the_end_of_a_turn_captures_what_it_did(base: Path, project: Path) -> No
 
 def test_a_failed_attempt_is_retried_in_the_same_turn(base: Path, project: Path) -> None:
     base.write_text("in the way")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     first = manager.ensure_checkpoint(project)
     assert first.status == "failed" and first.checkpoint is None and first.error is not None
     base.unlink()
@@ -232,7 +232,7 @@ def test_a_failed_attempt_is_retried_in_the_same_turn(base: Path, project: Path)
     "step", ["capture:scanned", "capture:read", "snapshot:captured", "capture:index-written", "snapshot:recorded"]
 )
 def test_an_attempt_that_fails_at_any_step_is_retried(base: Path, project: Path, step: str) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     manager.ensure_checkpoint(project)
     (project / "README.md").write_text("changed")
     (project / "src" / "main.py").unlink()
@@ -250,7 +250,7 @@ def test_an_attempt_that_fails_at_any_step_is_retried(base: Path, project: Path,
 
 
 def test_a_failed_snapshot_never_passes_an_older_one_off_as_current(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     manager.ensure_checkpoint(project)
     (project / "README.md").write_text("two days of work")
     manager.new_turn()
@@ -267,7 +267,7 @@ def test_a_failed_snapshot_never_passes_an_older_one_off_as_current(base: Path, 
 @pytest.mark.parametrize("strange", [None, 7, b"bytes", "", "\0", "x" * 5000, object()])
 def test_a_strange_directory_is_no_exception(base: Path, strange: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
-    outcome = CheckpointManager(base=base).ensure_checkpoint(strange)
+    outcome = CheckpointManager(base=base, fsync=False).ensure_checkpoint(strange)
     assert outcome.status in ("failed", "refused") and outcome.error is not None
 
 
@@ -283,7 +283,7 @@ def test_a_listener_that_fails_is_no_exception(base: Path, project: Path) -> Non
         told.append(event.kind)
         raise RuntimeError("not our problem")
 
-    manager = CheckpointManager(base=base, on_event=listen)
+    manager = CheckpointManager(base=base, on_event=listen, fsync=False)
     assert manager.ensure_checkpoint(project).status == "taken"
     assert told == ["store-created", "checkpoint-taken"]
 
@@ -326,7 +326,7 @@ def together(count: int, deed: Callable[[int], Any]) -> list[Any]:
 
 
 def test_threads_of_one_turn_wait_for_the_first(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     outcomes: list[Outcome] = together(8, lambda _: manager.ensure_checkpoint(project))
     assert sorted(outcome.status for outcome in outcomes) == ["already-taken"] * 7 + ["taken"]
     assert len({checkpoint_of(outcome).id for outcome in outcomes}) == 1
@@ -334,7 +334,7 @@ def test_threads_of_one_turn_wait_for_the_first(base: Path, project: Path) -> No
 
 
 def test_a_thread_that_waits_gets_its_answer_only_after_the_snapshot(base: Path, project: Path) -> None:
-    manager, order = CheckpointManager(base=base), []
+    manager, order = CheckpointManager(base=base, fsync=False), []
     inside = threading.Event()
 
     def second() -> None:
@@ -356,7 +356,7 @@ def test_a_thread_that_waits_gets_its_answer_only_after_the_snapshot(base: Path,
 
 
 def test_a_thread_that_waited_for_a_failure_tries_itself(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
 
     def fail() -> None:
         raise RuntimeError("out of luck")
@@ -367,7 +367,7 @@ def test_a_thread_that_waited_for_a_failure_tries_itself(base: Path, project: Pa
 
 
 def test_eight_managers_in_eight_threads_on_one_directory(base: Path, project: Path) -> None:
-    managers = [CheckpointManager(base=base) for _ in range(8)]
+    managers = [CheckpointManager(base=base, fsync=False) for _ in range(8)]
     for round_number in range(3):
         (project / "README.md").write_text(f"round {round_number}")
         outcomes = together(8, lambda number: managers[number].ensure_checkpoint(project))
@@ -383,7 +383,7 @@ def test_eight_threads_on_eight_directories(base: Path, tmp_path: Path) -> None:
     for project in projects:
         project.mkdir()
         (project / "file").write_text(project.name)
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     outcomes = together(8, lambda number: manager.ensure_checkpoint(projects[number]))
     for outcome, project in zip(outcomes, projects, strict=True):
         assert outcome.status == "taken"
@@ -405,7 +405,7 @@ def test_files_that_change_under_eight_threads_leave_only_true_states(base: Path
 
     thread = threading.Thread(target=agent)
     thread.start()
-    outcomes = together(8, lambda _: CheckpointManager(base=base).ensure_checkpoint(project))
+    outcomes = together(8, lambda _: CheckpointManager(base=base, fsync=False).ensure_checkpoint(project))
     stop.set()
     thread.join()
     for outcome in outcomes:
@@ -418,41 +418,41 @@ def test_files_that_change_under_eight_threads_leave_only_true_states(base: Path
 PROCESS = """
 import sys
 from shadowsnap import CheckpointManager
-base, project = sys.argv[1:3]
-manager = CheckpointManager(base=base, background_upkeep=False)
-for number in range(3):
+base, *projects = sys.argv[1:]
+manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
+for project in projects * 3:
     manager.new_turn()
     sys.stdin.readline()  # until everybody is ready
-    outcome = manager.ensure_checkpoint(project, reason=f"round {number}")
+    outcome = manager.ensure_checkpoint(project)
     print(outcome.status, outcome.checkpoint.id if outcome.checkpoint else outcome.error, flush=True)
 """
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["one directory", "eight directories"])
-def test_eight_processes_at_once(base: Path, tmp_path: Path, shared: bool) -> None:
-    projects = [tmp_path / "project" if shared else tmp_path / f"project-{number}" for number in range(8)]
-    for project in set(projects):
+def test_eight_processes_at_once(base: Path, tmp_path: Path) -> None:
+    """All in one directory, then each in its own, and so on."""
+    together, alone = [tmp_path / "project"] * 8, [tmp_path / f"project-{number}" for number in range(8)]
+    for project in {*together, *alone}:
         (project / "src").mkdir(parents=True)
         for number in range(30):
             (project / "src" / f"{number}.py").write_text(f"{project.name} {number}")
     command = [sys.executable, "-c", PROCESS, str(base)]
     workers = [
-        subprocess.Popen([*command, str(project)], stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT)
-        for project in projects
+        subprocess.Popen([*command, *map(str, both)], stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT)
+        for both in zip(together, alone, strict=True)
     ]
     try:
-        for round_number in range(3):
+        for number, projects in enumerate((together, alone) * 3):
             for project in set(projects):
-                (project / "src" / "0.py").write_text(f"{project.name} in round {round_number}")
+                (project / "src" / "0.py").write_text(f"{project.name} in round {number}")
             for worker in workers:
                 assert worker.stdin is not None
                 worker.stdin.write("go\n")
                 worker.stdin.flush()
             answers = [worker.stdout.readline().split(maxsplit=1) for worker in workers if worker.stdout]
-            expected = ["taken"] + ["unchanged"] * 7 if shared else ["taken"] * 8
+            expected = ["taken"] * 8 if projects is alone else ["taken"] + ["unchanged"] * 7
             assert sorted(status for status, _ in answers) == expected, answers
             for project, (_, told) in zip(projects, answers, strict=True):
-                checkpoint = CheckpointManager(base=base).get(project, told.strip())
+                checkpoint = CheckpointManager(base=base, fsync=False).get(project, told.strip())
                 assert captured(base, checkpoint) == manifest(project)
     finally:
         for worker in workers:
@@ -462,11 +462,11 @@ def test_eight_processes_at_once(base: Path, tmp_path: Path, shared: bool) -> No
 
 
 def test_a_lock_that_is_held_is_waited_for_and_its_holder_named(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     project_id = checkpoint_of(manager.ensure_checkpoint(project)).project
     lock = base / "store" / "locks" / f"{project_id}.lock"
     with locked(lock, "a long restore", deadlines.NO_DEADLINE):
-        outcome = CheckpointManager(base=base, deadline=0.2).ensure_checkpoint(project)
+        outcome = CheckpointManager(base=base, deadline=0.2, fsync=False).ensure_checkpoint(project)
     assert outcome.status == "failed" and isinstance(outcome.error, LockTimeout)
     assert f"process {os.getpid()}" in str(outcome.error) and "a long restore" in str(outcome.error)
     manager.new_turn()
@@ -508,7 +508,7 @@ def test_a_partial_snapshot_is_tried_again_as_a_whole_in_the_same_turn(base: Pat
     hurried = CheckpointManager(base=base, deadline=1e-6)
     assert hurried.ensure_checkpoint(larger, paths=["x.log"]).status == "partial"
     state = hurried.turn_state()
-    calm = CheckpointManager(base=base)
+    calm = CheckpointManager(base=base, fsync=False)
     calm.resume_turn(state)
     outcome = calm.ensure_checkpoint(larger, paths=["x.log"])
     assert outcome.status == "taken"
@@ -520,7 +520,7 @@ def test_a_snapshot_that_ran_out_of_time_anywhere_is_completed_by_the_next(
     base: Path, larger: Path, looks: int
 ) -> None:
     with deadline_after(looks):
-        outcome = CheckpointManager(base=base).ensure_checkpoint(larger)
+        outcome = CheckpointManager(base=base, fsync=False).ensure_checkpoint(larger)
     assert outcome.status == "failed" and isinstance(outcome.error, DeadlineExceeded), outcome
     checkpoint = snap(base, larger, status="taken")
     (larger / "x.log").unlink()
@@ -535,7 +535,7 @@ def test_attempts_that_run_out_of_time_get_there_together(
     statuses = []
     for _ in range(8):
         with deadline_after(150), everything_old():  # else the files read last are read again
-            outcome = CheckpointManager(base=base).ensure_checkpoint(larger)
+            outcome = CheckpointManager(base=base, fsync=False).ensure_checkpoint(larger)
         statuses.append(outcome.status)
         if outcome.checkpoint is not None:
             break
@@ -546,7 +546,7 @@ def test_attempts_that_run_out_of_time_get_there_together(
 
 def test_an_interrupted_attempt_does_not_hide_later_changes(base: Path, larger: Path) -> None:
     with deadline_after(200):
-        assert CheckpointManager(base=base).ensure_checkpoint(larger).status == "failed"
+        assert CheckpointManager(base=base, fsync=False).ensure_checkpoint(larger).status == "failed"
     for number in range(0, 400, 7):
         (larger / f"folder-{number % 20}" / f"file-{number}").write_text("changed meanwhile")
     (larger / "folder-3" / "file-3").unlink()
@@ -555,7 +555,7 @@ def test_an_interrupted_attempt_does_not_hide_later_changes(base: Path, larger: 
 
 
 def test_a_deadline_of_zero_is_none(base: Path, larger: Path) -> None:
-    assert CheckpointManager(base=base, deadline=0).ensure_checkpoint(larger).status == "taken"
+    assert CheckpointManager(base=base, deadline=0, fsync=False).ensure_checkpoint(larger).status == "taken"
 
 
 # --- refused directories ----------------------------------------------------------------------------
@@ -564,39 +564,39 @@ def test_a_deadline_of_zero_is_none(base: Path, larger: Path) -> None:
 @posix
 @pytest.mark.parametrize("place", ["/", "/tmp", "/usr", "/etc", "/etc/ssl", "/var", "/home", "/usr/lib", "/proc"])
 def test_system_directories_are_refused(base: Path, place: str) -> None:
-    outcome = CheckpointManager(base=base).ensure_checkpoint(place)
+    outcome = CheckpointManager(base=base, fsync=False).ensure_checkpoint(place)
     assert outcome.status == "refused" and isinstance(outcome.error, DirectoryRefused)
     assert outcome.checkpoint is None and not outcome
 
 
 def test_the_home_directory_and_everything_above_it_are_refused(base: Path, home: Path) -> None:
     for place in (home, home.parent, home.parent.parent):
-        assert CheckpointManager(base=base).ensure_checkpoint(place).status == "refused", place
+        assert CheckpointManager(base=base, fsync=False).ensure_checkpoint(place).status == "refused", place
     (home / "project").mkdir()
-    assert CheckpointManager(base=base).ensure_checkpoint(home / "project").status == "taken"
+    assert CheckpointManager(base=base, fsync=False).ensure_checkpoint(home / "project").status == "taken"
 
 
 @posix
 def test_a_home_directory_by_another_name_is_refused(base: Path, home: Path, tmp_path: Path) -> None:
     (tmp_path / "way home").symlink_to(home)
-    assert CheckpointManager(base=base).ensure_checkpoint(tmp_path / "way home").status == "refused"
+    assert CheckpointManager(base=base, fsync=False).ensure_checkpoint(tmp_path / "way home").status == "refused"
 
 
 def test_the_stores_own_directories_are_refused(base: Path, project: Path) -> None:
     snap(base, project)
     for place in (base, base / "store", base / "store" / "refs"):
-        assert CheckpointManager(base=base).ensure_checkpoint(place).status == "refused", place
+        assert CheckpointManager(base=base, fsync=False).ensure_checkpoint(place).status == "refused", place
 
 
 def test_the_inside_of_a_repository_is_refused(base: Path, project: Path) -> None:
     git(project, "init", "-q")
     for place in (project / ".git", project / ".git" / "objects"):
-        assert CheckpointManager(base=base).ensure_checkpoint(place).status == "refused", place
+        assert CheckpointManager(base=base, fsync=False).ensure_checkpoint(place).status == "refused", place
 
 
 def test_what_is_no_directory_is_refused(base: Path, project: Path) -> None:
     for place in (project / "README.md", project / "not there"):
-        outcome = CheckpointManager(base=base).ensure_checkpoint(place)
+        outcome = CheckpointManager(base=base, fsync=False).ensure_checkpoint(place)
         assert outcome.status == "refused" and isinstance(outcome.error, DirectoryRefused)
 
 
@@ -611,7 +611,7 @@ def test_named_files_in_a_refused_directory_are_captured_alone(base: Path, home:
     (home / "other").write_text("not named")
     (home / "folder").mkdir()
     (home / "folder" / "x.log").write_text("named")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     outcome = manager.ensure_checkpoint(home, paths=[".bashrc", home / "folder" / "x.log", "not there", ".netrc"])
     assert outcome.status == "partial" and bool(outcome)
     assert isinstance(outcome.error, DirectoryRefused)
@@ -652,4 +652,4 @@ def run_python(code: str) -> str:
 def test_a_host_can_put_facts_of_its_own_into_the_checkpoint_of_a_turn(base: Path, project: Path) -> None:
     checkpoint = checkpoint_of(CheckpointManager(base=base).ensure_checkpoint(project, "first", face="hermes"))
     assert checkpoint.metadata["face"] == "hermes"
-    assert CheckpointManager(base=base).get(project, checkpoint.id).metadata["face"] == "hermes"
+    assert CheckpointManager(base=base, fsync=False).get(project, checkpoint.id).metadata["face"] == "hermes"

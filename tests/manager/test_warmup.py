@@ -30,19 +30,19 @@ def test_a_first_snapshot_is_there_when_it_is_needed(base: Path, project: Path) 
 
 
 def test_there_is_nothing_to_warm_up_where_there_is_a_checkpoint(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     manager.snapshot(project)
     assert not manager.warm_up(project)
 
 
 def test_nothing_is_started_where_no_checkpoint_would_be_taken(base: Path, project: Path, home: Path) -> None:
     assert not CheckpointManager(base=base, enabled=False).warm_up(project)
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     assert not manager.warm_up(home)
     assert not manager.warm_up(project / "README.md")
     assert not manager.warm_up(project / "missing")
     (base.parent / "file").write_text("no place for a store\n")
-    assert not CheckpointManager(base=base.parent / "file").warm_up(project)
+    assert not CheckpointManager(base=base.parent / "file", fsync=False).warm_up(project)
 
 
 class RunsOut(Deadline):
@@ -66,12 +66,12 @@ def test_a_snapshot_that_comes_meanwhile_joins(base: Path, project: Path, monkey
     def comes_meanwhile(_: float) -> None:
         monkeypatch.undo()
         left.append(stored(base)[0])
-        assert CheckpointManager(base=base).ensure_checkpoint(project).status == "taken"
+        assert CheckpointManager(base=base, fsync=False).ensure_checkpoint(project).status == "taken"
 
     monkeypatch.setattr(os, "nice", lambda _: 0)
     monkeypatch.setattr(looping, "sleep", comes_meanwhile)
     monkeypatch.setattr(Access, "deadline", lambda *_: RunsOut(200))
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     assert looping.main(settings_to_text(manager.settings), str(project)) == 0
     assert left[0] > 150, "the first round left nothing"
     copies, distinct = stored(base)
@@ -97,7 +97,7 @@ def test_settings_survive_the_way_to_another_process(base: Path) -> None:
 def test_the_first_snapshot_is_taken_in_rounds(
     project: Path, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     pauses: list[float] = []
 
     def pause(seconds: float) -> None:
@@ -108,7 +108,7 @@ def test_the_first_snapshot_is_taken_in_rounds(
     monkeypatch.setattr(looping, "_ROUND_SECONDS", 0.0001)
     monkeypatch.setattr(looping, "sleep", pause)
     monkeypatch.setattr(os, "nice", lambda _: 0)
-    assert looping.main(settings_to_text(CheckpointManager(base=base).settings), str(project)) == 0
+    assert looping.main(settings_to_text(CheckpointManager(base=base, fsync=False).settings), str(project)) == 0
     assert len(pauses) == 3
     assert manager.list_checkpoints(project)[0].reason == "first snapshot"
     assert manager.timeline(project) == []  # the first turn begins on it
@@ -118,6 +118,6 @@ def test_a_directory_that_is_refused_has_no_first_snapshot(
     home: Path, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "nice", lambda _: 0)
-    assert looping.main(settings_to_text(CheckpointManager(base=base).settings), str(home)) == 1
+    assert looping.main(settings_to_text(CheckpointManager(base=base, fsync=False).settings), str(home)) == 1
 
 

@@ -285,7 +285,7 @@ def test_a_turn_that_is_still_running_has_its_lines(story: Story) -> None:
 def test_calls_of_their_own_leave_what_lies_between_to_the_person(story: Story) -> None:
     path = story.project / "a.txt"
     path.write_text("one\n")
-    manager = CheckpointManager(base=story.base, granularity="tool", background_upkeep=False)
+    manager = CheckpointManager(base=story.base, granularity="tool", background_upkeep=False, fsync=False)
     manager.new_turn("s1", prompt="two calls", agent="codex")
     for text in ("first call\n", "second call\n"):
         told = {"command": text}

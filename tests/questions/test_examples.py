@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forking import run_program
 from stories import Story
 
 from shadowsnap.cli.commands.help import DOCS_FOLDER
@@ -74,8 +75,6 @@ def masked(text: str) -> str:
 
 def test_every_command_of_the_page_exists_and_is_explained() -> None:
     for name in ("blame", "bisect", "fork", "verify", "export", "mcp"):
-        done = subprocess.run(
-            [sys.executable, "-m", "shadowsnap", name, "--help"], capture_output=True, text=True, check=True
-        )
-        assert done.stdout.startswith(f"usage: shadowsnap {name}")
+        done = run_program(name, "--help", check=True)
+        assert done.stdout.decode().startswith(f"usage: shadowsnap {name}")
         assert f"shadowsnap {name}" in PAGE

@@ -13,7 +13,7 @@ from shadowsnap import CheckpointManager
 
 @pytest.fixture
 def manager(project: Path, base: Path) -> CheckpointManager:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     (project / "hollow" / "deep").mkdir(parents=True)
     (project / "closed").mkdir()
     (project / "closed" / "file").write_text("closed\n")
@@ -58,7 +58,7 @@ def test_its_timeline_begins_there_and_knows_where_it_came_from(
 
 
 def test_ignored_files_that_a_tool_named_come_along(project: Path, base: Path, tmp_path: Path) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     (project / ".gitignore").write_text("*.log\n")
     (project / "named.log").write_text("1\n")
     (project / "other.log").write_text("2\n")
@@ -140,7 +140,7 @@ def test_a_work_tree_is_on_a_branch_of_its_own(project: Path, base: Path, tmp_pa
     (project / "new.txt").write_text("untracked\n")
     (project / "empty").unlink()
     state = manifest(project)
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     manager.snapshot(project)
     git(project, "commit", "-q", "-a", "-m", "second")
     hook = project / ".git" / "hooks" / "post-checkout"
@@ -163,7 +163,7 @@ def test_a_work_tree_is_on_a_branch_of_its_own(project: Path, base: Path, tmp_pa
 
 def test_a_work_tree_that_fails_leaves_no_branch(project: Path, base: Path, tmp_path: Path) -> None:
     git(project, "init", "-q")
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     manager.snapshot(project)
     answer = ask(project, base, "fork", "1", "../try", "--worktree", code=2)
     assert answer["error"]["message"] == "--worktree needs a repository with a commit"

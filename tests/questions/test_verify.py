@@ -25,7 +25,7 @@ def manager(project: Path, base: Path, tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "scratch").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     (project / "closed").mkdir()
     (project / "closed" / "file").write_text("1\n")
     (project / "closed").chmod(0o500)
@@ -64,7 +64,7 @@ def test_a_state_with_closed_directories_is_verified(project: Path, base: Path, 
 
     def verified() -> tuple[str, ...]:
         tempfile.tempdir = str(tmp_path / "scratch")
-        manager = CheckpointManager(base=base, background_upkeep=False)
+        manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
         manager.snapshot(project)
         return manager.verify(project).problems
 

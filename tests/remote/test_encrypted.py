@@ -291,6 +291,7 @@ def test_without_the_extra_it_is_named(
 
 @pytest.mark.parametrize("server", ["directory", "git"])
 @pytest.mark.parametrize(("before", "after"), [("ab", "c"), ("a", "plain"), ("plain", "a")])
+@pytest.mark.each_value  # who may read does not depend on where it lies
 def test_whoever_a_remote_is_added_for_anew_can_read_all_of_it(
     tmp_path: Path, desk: MachineUnderTest, monkeypatch: pytest.MonkeyPatch, server: str, before: str, after: str
 ) -> None:

@@ -453,6 +453,7 @@ def test_a_forged_lane_that_is_sound_is_taken(
     [b".git", b".GIT", b"..", b".", b"git~1", b".git ", b".gi\xe2\x80\x8ct", b"a\\..\\b", b".git::$DATA"],
 )
 @pytest.mark.parametrize("mode", ["100644", "40000", "120000"])
+@pytest.mark.each_value  # a name is looked at without its mode
 def test_a_name_that_no_checkpoint_may_hold(
     forger: Forger, reader: MachineUnderTest, lane: Lane, shelf: Path, name: bytes, mode: str
 ) -> None:

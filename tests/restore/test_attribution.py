@@ -29,12 +29,12 @@ def files(project: Path) -> Path:
 
 @pytest.fixture
 def manager(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base, background_upkeep=False)
+    return CheckpointManager(base=base, background_upkeep=False, fsync=False)
 
 
 @pytest.fixture
 def by_tool(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base, background_upkeep=False, granularity="tool")
+    return CheckpointManager(base=base, background_upkeep=False, granularity="tool", fsync=False)
 
 
 def replace_line(path: Path, number: int, text: str) -> None:
@@ -118,7 +118,7 @@ def test_a_file_that_the_turn_stopped_ignoring_before_it_was_named_gets_its_cont
     (files / ".gitignore").unlink()
     if another_process:
         state = manager.turn_state()
-        manager = CheckpointManager(base=base, background_upkeep=False)
+        manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
         manager.resume_turn(state)
     manager.before_tool("write", {"path": "mine.tmp"}, cwd=files)
     (files / "mine.tmp").write_text("overwritten\n")
@@ -359,7 +359,7 @@ def test_a_call_that_never_ended_is_reverted_up_to_now(by_tool: CheckpointManage
 
 def test_another_process_goes_on_with_the_calls(base: Path, files: Path) -> None:
     def resumed(state: dict[str, object]) -> CheckpointManager:
-        manager = CheckpointManager(base=base, granularity="tool", background_upkeep=False)
+        manager = CheckpointManager(base=base, granularity="tool", background_upkeep=False, fsync=False)
         manager.resume_turn(state)
         return manager
 
@@ -407,7 +407,7 @@ def test_max_snapshots_counts_turns_and_their_calls_go_with_them(by_tool: Checkp
 
 def test_an_unknown_granularity_is_refused(base: Path) -> None:
     with pytest.raises(BadArguments, match="turn or tool"):
-        CheckpointManager(base=base, granularity="line")
+        CheckpointManager(base=base, granularity="line", fsync=False)
 
 
 def test_after_tool_never_raises(by_tool: CheckpointManager, files: Path, base: Path) -> None:
@@ -429,7 +429,7 @@ def test_an_ignored_file_that_another_session_names_first_belongs_to_the_state_b
 ) -> None:
     """What the one captures is held; so the other's turn must have it as well, before either of them writes."""
     (files / "notes.log").write_text("the person's notes\n")
-    one, two = (CheckpointManager(base=base, background_upkeep=False) for _ in range(2))
+    one, two = (CheckpointManager(base=base, background_upkeep=False, fsync=False) for _ in range(2))
     one.new_turn("s1", "first")
     one.ensure_checkpoint(files)
     two.new_turn("s2", "second")
@@ -449,11 +449,11 @@ def test_what_a_hand_snapshot_finds_after_the_rules_changed_belongs_to_the_state
 ) -> None:
     (files / ".gitignore").write_text("*.tmp\n")
     (files / "mine.tmp").write_text("the person's\n")
-    one = CheckpointManager(base=base, background_upkeep=False)
+    one = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     one.new_turn("s1", "first")
     one.ensure_checkpoint(files)
     (files / ".gitignore").unlink()
-    CheckpointManager(base=base, background_upkeep=False).snapshot(files)
+    CheckpointManager(base=base, background_upkeep=False, fsync=False).snapshot(files)
     one.ensure_checkpoint(files, paths=["mine.tmp"])
     (files / "mine.tmp").write_text("overwritten by s1\n")
     one.end_turn()
@@ -465,7 +465,7 @@ def test_what_a_hand_snapshot_finds_after_the_rules_changed_belongs_to_the_state
 def test_a_file_that_a_turn_wrote_before_another_session_named_it_is_no_part_of_the_state_before_it(
     base: Path, files: Path
 ) -> None:
-    one, two = (CheckpointManager(base=base, background_upkeep=False) for _ in range(2))
+    one, two = (CheckpointManager(base=base, background_upkeep=False, fsync=False) for _ in range(2))
     one.new_turn("s1", "first")
     one.ensure_checkpoint(files)
     (files / "notes.log").write_text("made by s1\n")
@@ -479,7 +479,7 @@ def test_a_file_that_a_turn_wrote_before_another_session_named_it_is_no_part_of_
 
 @pytest.fixture
 def two(base: Path) -> tuple[CheckpointManager, CheckpointManager]:
-    made = [CheckpointManager(base=base, background_upkeep=False) for _ in range(2)]
+    made = [CheckpointManager(base=base, background_upkeep=False, fsync=False) for _ in range(2)]
     for manager, session in zip(made, ("s1", "s2"), strict=True):
         manager.new_turn(session_id=session)
     return made[0], made[1]
@@ -691,7 +691,7 @@ def test_tool_calls_at_the_same_time_are_shared(base: Path, files: Path) -> None
 
 
 def test_subagents_of_one_session_share_nothing(base: Path, files: Path) -> None:
-    one, other = (CheckpointManager(base=base, background_upkeep=False) for _ in range(2))
+    one, other = (CheckpointManager(base=base, background_upkeep=False, fsync=False) for _ in range(2))
     before = manifest(files)
     for manager in (one, other):
         manager.new_turn(session_id="s1")
@@ -907,7 +907,7 @@ def test_a_file_that_one_session_made_and_another_one_names_is_the_work_of_the_f
     manager.new_turn(session_id="a", prompt="make it")
     manager.ensure_checkpoint(files)
     (files / "made.py").write_text("made = True\n")
-    other = CheckpointManager(base=base, background_upkeep=False)
+    other = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     other.new_turn(session_id="b", prompt="look at it")
     other.ensure_checkpoint(files, paths=["made.py"])
     other.end_turn()

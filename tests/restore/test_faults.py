@@ -36,7 +36,7 @@ Picture = dict[bytes, Entry]
 
 @pytest.fixture
 def manager(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base)
+    return CheckpointManager(base=base, fsync=False)
 
 
 def make_project(project: Path) -> None:
@@ -132,7 +132,7 @@ def test_any_failing_call_leaves_all_or_nothing_restored(
     outcomes = set()
     for at in range(0, touches + 1, max(1, touches // samples(times))):
         base, project, action = ready(str(at))
-        before, ids = manifest(project), all_ids(CheckpointManager(base=base), project)
+        before, ids = manifest(project), all_ids(CheckpointManager(base=base, fsync=False), project)
         outcome = outcome_of(action, at, fail)
         outcomes.add(outcome)
         found = {path: entry for path, entry in manifest(project).items() if not path.startswith(STAGING)}
@@ -184,7 +184,7 @@ def test_a_disk_that_is_too_full_for_the_new_files_costs_none_of_the_old(small_d
     project = small_disk / "project"
     make_project(project)
     (project / "large").write_bytes(os.urandom(600_000))
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     target = checkpoint(manager, project).id
     change_project(project)
     (project / "large").unlink()
@@ -200,7 +200,7 @@ def test_a_disk_that_is_too_full_for_the_new_files_costs_none_of_the_old(small_d
 def test_a_disk_that_is_too_full_for_the_checkpoint_before_makes_restore_refuse(
     small_disk: Path, project: Path
 ) -> None:
-    manager = CheckpointManager(base=small_disk / "base")
+    manager = CheckpointManager(base=small_disk / "base", fsync=False)
     target = checkpoint(manager, project).id
     (project / "README.md").write_bytes(os.urandom(600_000))
     (project / "new").write_text("made since\n")
@@ -220,7 +220,7 @@ def test_a_disk_that_fills_up_in_between_leaves_all_or_nothing(small_disk: Path,
     """Files and store on one disk, which is full from some moment of the restore on."""
     base, project = small_disk / "base", small_disk / "project"
     make_project(project)
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     target = checkpoint(manager, project).id
     change_project(project)
     before = manifest(project)
@@ -329,7 +329,7 @@ def test_directories_without_write_permission_are_opened_and_closed_again(
     as_user: Callable[..., Any], base: Path, project: Path
 ) -> None:
     def story() -> None:
-        manager = CheckpointManager(base=base)
+        manager = CheckpointManager(base=base, fsync=False)
         (project / "shut" / "deeper").mkdir(parents=True)
         for name in ("shut/a", "shut/deeper/b"):
             (project / name).write_text("then\n")
@@ -372,7 +372,7 @@ def test_a_directory_that_cannot_be_entered_makes_restore_refuse(
     """What it holds by now cannot be saved, so what it held then cannot be brought back."""
 
     def story() -> None:
-        manager = CheckpointManager(base=base)
+        manager = CheckpointManager(base=base, fsync=False)
         target = checkpoint(manager, project).id
         (project / "README.md").write_text("now\n")
         for bits in (0o000, 0o600):
@@ -393,7 +393,7 @@ def test_a_directory_that_cannot_be_listed_is_restored_by_name(
     as_user: Callable[..., Any], base: Path, project: Path
 ) -> None:
     def story() -> None:
-        manager = CheckpointManager(base=base)
+        manager = CheckpointManager(base=base, fsync=False)
         target = checkpoint(manager, project).id
         original = manifest(project)
         (project / "src" / "main.py").write_text("now\n")
@@ -414,7 +414,7 @@ def test_a_file_that_cannot_be_read_makes_restore_refuse_or_is_kept(
     as_user: Callable[..., Any], base: Path, project: Path
 ) -> None:
     def story() -> None:
-        manager = CheckpointManager(base=base)
+        manager = CheckpointManager(base=base, fsync=False)
         target = checkpoint(manager, project).id
         (project / "README.md").write_text("now\n")
         (project / "empty").write_text("now\n")
@@ -437,7 +437,7 @@ def test_a_project_directory_without_write_permission_is_left_as_it_is(
     as_user: Callable[..., Any], base: Path, project: Path
 ) -> None:
     def story() -> None:
-        manager = CheckpointManager(base=base)
+        manager = CheckpointManager(base=base, fsync=False)
         target = checkpoint(manager, project).id
         (project / "src" / "main.py").write_text("now\n")
         before = manifest(project)
@@ -456,7 +456,7 @@ def test_a_project_directory_without_write_permission_is_left_as_it_is(
 def test_files_on_another_file_system_inside_the_project_come_back(small_disk: Path, base: Path) -> None:
     """The project lies around the disk, so that renaming across is impossible."""
     project = small_disk.parent
-    manager = CheckpointManager(base=project.parent / "base-of-mounts")
+    manager = CheckpointManager(base=project.parent / "base-of-mounts", fsync=False)
     (project / "outside").write_text("then\n")
     (small_disk / "inside").write_text("then\n")
     (small_disk / "sub").mkdir()
@@ -481,7 +481,7 @@ def test_nothing_is_staged_on_a_file_system_that_a_link_leads_to(
     project = tmp_path / "project"
     (project / "data" / "deep").mkdir(parents=True)
     (project / "data" / "deep" / "file").write_text("then\n")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     target = checkpoint(manager, project).id
     original = manifest(project)
     (small_disk / "deep").mkdir()
@@ -494,7 +494,7 @@ def test_nothing_is_staged_on_a_file_system_that_a_link_leads_to(
 
 
 def test_a_mount_point_that_the_checkpoint_did_not_know_stays(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     target = checkpoint(manager, project).id
     (project / "mounted").mkdir()
     mounted = subprocess.run(
@@ -590,7 +590,7 @@ def test_files_restored_by_root_keep_their_owner(manager: CheckpointManager, pro
 
 def test_an_empty_directory_that_cannot_be_entered_goes_and_comes_back(base: Path, project: Path) -> None:
     def go_and_return() -> tuple[dict[str, str], bool, bool]:
-        manager = CheckpointManager(base=base, background_upkeep=False)
+        manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
         then = manager.snapshot(project).checkpoint
         assert then is not None
         (project / "listed").mkdir(0o400)
@@ -612,7 +612,7 @@ def test_directories_that_a_restore_makes_closed_or_in_closed_ones_go_with_its_u
         return {name for name in bits if (project / name).is_dir()}
 
     def go_and_return() -> tuple[set[str], set[str]]:
-        manager = CheckpointManager(base=base, background_upkeep=False)
+        manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
         for name in bits:
             (project / name).mkdir(parents=True)
             (project / name).chmod(bits[name])

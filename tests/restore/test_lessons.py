@@ -18,7 +18,7 @@ from shadowsnap.errors import ForeignCheckpoint, NoSuchCheckpoint, PresentNotSav
 
 @pytest.fixture
 def manager(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base)
+    return CheckpointManager(base=base, fsync=False)
 
 
 # --- snapshots that failed --------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_a_file_that_was_unreadable_then_is_kept(
     as_user: Callable[..., Any], base: Path, project: Path
 ) -> None:
     def story() -> None:
-        manager = CheckpointManager(base=base)
+        manager = CheckpointManager(base=base, fsync=False)
         (project / "closed").write_text("not readable\n")
         (project / "closed").chmod(0)
         (project / "vault").mkdir()
@@ -399,7 +399,7 @@ def test_a_read_only_directory_never_leaves_the_tree_half_restored(
     as_user: Callable[..., Any], base: Path, project: Path
 ) -> None:
     """The directory belongs to another user: its bits cannot be changed either."""
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     (project / "theirs").mkdir()
     for name in ("a", "theirs/b", "z"):
         (project / name).write_text("then\n")
@@ -414,7 +414,7 @@ def test_a_read_only_directory_never_leaves_the_tree_half_restored(
     def story() -> str:
         picture, times = manifest(project), mtimes(project)
         with pytest.raises(ShadowsnapError) as caught:
-            CheckpointManager(base=base).restore(project, target.id)
+            CheckpointManager(base=base, fsync=False).restore(project, target.id)
         assert manifest(project) == picture and mtimes(project) == times
         return str(caught.value)
 

@@ -48,7 +48,7 @@ def test_a_thousand_changed_files_come_back_in_good_time(tmp_path: Path, base: P
     git(theirs, "checkout", "-q", "HEAD~1")
     checkout = processor_seconds() - began
 
-    manager = CheckpointManager(base=base, deadline=0)
+    manager = CheckpointManager(base=base, deadline=0, fsync=False)
     write_files(project, "then")
     original, target = manifest(project), checkpoint(manager, project).id
     write_files(project, "now")
@@ -80,7 +80,7 @@ def test_a_second_mount_of_the_same_file_system_is_restored_with_the_rest(base: 
     if subprocess.run(["mount", "--bind", volume, project / "mounted"], capture_output=True).returncode:
         pytest.skip("nothing can be mounted here")
     try:
-        manager = CheckpointManager(base=base)
+        manager = CheckpointManager(base=base, fsync=False)
         manager.snapshot(project)
         before = manifest(project)
         (project / "mounted/x").write_text("now")
@@ -100,7 +100,7 @@ def test_many_files_are_restored_by_a_process_that_changed_its_user(
     """The system hides what such a process has open from all others, its children included."""
 
     def story() -> None:
-        manager = CheckpointManager(base=base)
+        manager = CheckpointManager(base=base, fsync=False)
         write_files(project, "then")
         for folder in project.glob("folder-1*"):
             folder.chmod(0o555)
@@ -125,7 +125,7 @@ def test_many_files_are_restored_where_proc_shows_other_processes(base: Path, pr
     sandbox = ["unshare", "--pid", "--fork"]
     if shutil.which("unshare") is None or subprocess.run([*sandbox, "true"], capture_output=True).returncode:
         pytest.skip("no namespaces here")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     write_files(project, "then")
     target, original = checkpoint(manager, project).id, manifest(project)
     write_files(project, "now")
@@ -158,7 +158,7 @@ def newest_pack(base: Path) -> Path:
 @pytest.mark.parametrize("files", [5, 300])
 def test_what_is_overwritten_is_not_lost_though_its_copy_is_damaged(base: Path, project: Path, files: int) -> None:
     """The file on the disk is the only sound one: it is stored once more."""
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     target = changed_twice(manager, project, files)
     present = manifest(project)
     pack = newest_pack(base)
@@ -173,7 +173,7 @@ def test_what_is_overwritten_is_not_lost_though_its_copy_is_damaged(base: Path, 
 @pytest.mark.timeout(100)
 def test_a_pack_that_is_cut_in_half_does_not_make_a_restore_wait_for_ever(base: Path, project: Path) -> None:
     """Git complains about every object in it."""
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     target = changed_twice(manager, project, 300)
     present = manifest(project)
     pack = newest_pack(base)

@@ -24,7 +24,7 @@ from shadowsnap.errors import (
 
 @pytest.fixture
 def manager(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base)
+    return CheckpointManager(base=base, fsync=False)
 
 
 @pytest.fixture

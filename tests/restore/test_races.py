@@ -20,7 +20,7 @@ from shadowsnap.restore import apply, restore
 
 @pytest.fixture
 def manager(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base)
+    return CheckpointManager(base=base, fsync=False)
 
 
 @pytest.fixture

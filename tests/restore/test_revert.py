@@ -19,7 +19,7 @@ LINES = "".join(f"line {number}\n" for number in range(40))
 
 @pytest.fixture
 def manager(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base)
+    return CheckpointManager(base=base, fsync=False)
 
 
 @pytest.fixture

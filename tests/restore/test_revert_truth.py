@@ -18,7 +18,7 @@ HOW = pytest.mark.parametrize("how", ["keep", "markers", "theirs"])
 
 @pytest.fixture
 def manager(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base, background_upkeep=False)
+    return CheckpointManager(base=base, background_upkeep=False, fsync=False)
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_a_disputed_file_may_have_been_edited_since_the_last_snapshot(
     base: Path, files: Path, how: str, session: str, edit: str
 ) -> None:
     """The present content is in no checkpoint yet, and the store is in order all the same."""
-    one, two = (CheckpointManager(base=base, background_upkeep=False) for _ in range(2))
+    one, two = (CheckpointManager(base=base, background_upkeep=False, fsync=False) for _ in range(2))
     one.new_turn(session_id="s1")
     assert one.ensure_checkpoint(files).status == "taken"
     two.new_turn(session_id="s2")

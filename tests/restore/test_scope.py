@@ -16,7 +16,7 @@ from shadowsnap.errors import NoSuchPath, PathRefused, RestoreRefused
 
 @pytest.fixture
 def manager(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base)
+    return CheckpointManager(base=base, fsync=False)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from shadowsnap.model import Checkpoint
 
 @pytest.fixture
 def manager(base: Path, project: Path) -> CheckpointManager:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     assert manager.snapshot(project).status == "taken"
     return manager
 
@@ -84,7 +84,7 @@ def test_it_refuses_changes_that_no_checkpoint_holds(manager: CheckpointManager,
 
 
 def test_it_refuses_a_directory_without_any_checkpoint(base: Path, project: Path) -> None:
-    with pytest.raises(DirtyWorkingTree), CheckpointManager(base=base).stage(project):
+    with pytest.raises(DirtyWorkingTree), CheckpointManager(base=base, fsync=False).stage(project):
         pass
 
 
@@ -148,7 +148,7 @@ def die_within_a_stage(base: Path, project: Path, depth: int) -> None:
     child = os.fork()
     if child == 0:
         try:
-            manager = CheckpointManager(base=base)
+            manager = CheckpointManager(base=base, fsync=False)
             for number in range(depth):
                 manager.stage(project, edit_id=str(number)).__enter__()
                 (project / f"depth{number}.txt").write_text("half done\n")
@@ -178,7 +178,7 @@ def test_a_stage_whose_process_died_is_put_back_by_the_next_operation(
 def test_a_stage_that_is_alive_is_left_alone(manager: CheckpointManager, base: Path, project: Path) -> None:
     with manager.stage(project) as stage:
         (project / "made.txt").write_text("made\n")
-        other = CheckpointManager(base=base)
+        other = CheckpointManager(base=base, fsync=False)
         assert other.ensure_checkpoint(project).status == "taken"
         assert (project / "made.txt").exists()
         with pytest.raises(NothingToUndo):

@@ -16,7 +16,7 @@ from shadowsnap.errors import NoSuchCheckpoint, NothingToRedo, NothingToUndo
 
 @pytest.fixture
 def manager(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base)
+    return CheckpointManager(base=base, fsync=False)
 
 
 @pytest.fixture
@@ -237,9 +237,9 @@ def test_another_process_goes_on_where_this_one_stopped(
     manager: CheckpointManager, project: Path, base: Path, three: list[str]
 ) -> None:
     manager.restore(project, three[1])
-    CheckpointManager(base=base).undo(project)
+    CheckpointManager(base=base, fsync=False).undo(project)
     assert version(project) == "version 2"
-    CheckpointManager(base=base).redo(project)
+    CheckpointManager(base=base, fsync=False).redo(project)
     assert version(project) == "version 1"
 
 

@@ -21,7 +21,7 @@ from shadowsnap import AsyncCheckpointManager, CheckpointManager, ShadowsnapErro
 
 @pytest.fixture
 def manager(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base, background_upkeep=False)
+    return CheckpointManager(base=base, background_upkeep=False, fsync=False)
 
 
 def taken_back(manager: CheckpointManager, project: Path, target: str, *paths: str) -> None:
@@ -230,7 +230,7 @@ def test_a_restore_into_a_closed_directory_is_exact_or_refused(
             folder.chmod(was)
 
     def story() -> None:
-        manager = CheckpointManager(base=base, background_upkeep=False)
+        manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
         folder.chmod(bits if when != "now" else 0o755)
         then = picture()
         target = checkpoint(manager, project)
@@ -278,7 +278,7 @@ import asyncio, sys
 from shadowsnap import AsyncCheckpointManager
 
 async def story(base, project, target, seconds):
-    manager = AsyncCheckpointManager(base=base, background_upkeep=False)
+    manager = AsyncCheckpointManager(base=base, background_upkeep=False, fsync=False)
     await manager.list_checkpoints(project)
     restoring = asyncio.ensure_future(manager.restore(project, target))
     await asyncio.sleep(float(seconds))
@@ -316,7 +316,7 @@ def test_a_cancelled_restore_leaves_no_staging_directory(
     base: Path, project: Path, many: str, delay_ms: int
 ) -> None:
     async def story() -> None:
-        manager = AsyncCheckpointManager(base=base, background_upkeep=False)
+        manager = AsyncCheckpointManager(base=base, background_upkeep=False, fsync=False)
         restoring = asyncio.ensure_future(manager.restore(project, many))
         await asyncio.sleep(delay_ms / 1000)
         restoring.cancel()

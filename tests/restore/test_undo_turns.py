@@ -313,7 +313,7 @@ def test_what_was_edited_between_two_turns_stays_when_both_are_taken_back(
 
 
 def test_what_the_person_did_between_two_calls_of_a_turn_stays(base: Path, files: Path) -> None:
-    manager = CheckpointManager(base=base, granularity="tool", background_upkeep=False)
+    manager = CheckpointManager(base=base, granularity="tool", background_upkeep=False, fsync=False)
     manager.new_turn(session_id="s1")
     for number in (3, 35):
         manager.before_tool("edit", {"line": number}, cwd=files)
@@ -327,7 +327,7 @@ def test_what_the_person_did_between_two_calls_of_a_turn_stays(base: Path, files
 
 
 def test_what_the_person_does_after_a_call_of_a_running_turn_stays(base: Path, files: Path) -> None:
-    manager = CheckpointManager(base=base, granularity="tool", background_upkeep=False)
+    manager = CheckpointManager(base=base, granularity="tool", background_upkeep=False, fsync=False)
     manager.new_turn(session_id="s1")
     manager.before_tool("edit", {"n": 1}, cwd=files)
     replace_line(files / "text.txt", 3, "agent")
@@ -343,7 +343,7 @@ def test_what_the_person_does_after_a_call_of_a_running_turn_stays(base: Path, f
 
 
 def test_a_turn_of_calls_without_edits_in_between_goes_exactly(base: Path, files: Path) -> None:
-    manager = CheckpointManager(base=base, granularity="tool", background_upkeep=False)
+    manager = CheckpointManager(base=base, granularity="tool", background_upkeep=False, fsync=False)
     before = manifest(files)
     manager.new_turn(session_id="s1")
     for number, action in enumerate((work, lambda files: (files / "second").mkdir())):
@@ -550,7 +550,7 @@ def test_a_snapshot_during_a_turn_does_not_take_its_work_away(manager: Checkpoin
 def test_the_turn_that_began_last_goes_first_and_the_other_session_keeps_its_work(
     base: Path, files: Path
 ) -> None:
-    one, two = (CheckpointManager(base=base, background_upkeep=False) for _ in range(2))
+    one, two = (CheckpointManager(base=base, background_upkeep=False, fsync=False) for _ in range(2))
     begin(one, files, "s1")
     replace_line(files / "text.txt", 3, "s1 alone")
     begin(two, files, "s2")
@@ -569,7 +569,7 @@ def test_the_turn_that_began_last_goes_first_and_the_other_session_keeps_its_wor
 
 
 def test_a_running_turn_of_another_session_keeps_its_work(base: Path, files: Path) -> None:
-    one, two = (CheckpointManager(base=base, background_upkeep=False) for _ in range(2))
+    one, two = (CheckpointManager(base=base, background_upkeep=False, fsync=False) for _ in range(2))
     begin(one, files, "s1")
     replace_line(files / "text.txt", 3, "s1 alone")
     begin(two, files, "s2")
@@ -581,7 +581,7 @@ def test_a_running_turn_of_another_session_keeps_its_work(base: Path, files: Pat
 
 
 def test_turns_of_two_sessions_one_after_the_other_go_exactly(base: Path, files: Path) -> None:
-    one, two = (CheckpointManager(base=base, background_upkeep=False) for _ in range(2))
+    one, two = (CheckpointManager(base=base, background_upkeep=False, fsync=False) for _ in range(2))
     states = [manifest(files)]
     for number, manager in enumerate((one, two, one)):
         turn(manager, files, 3, f"turn {number}", f"s{1 + number % 2}")  # the same line

@@ -87,7 +87,7 @@ def test_a_hook_can_be_taken_out_although_none_could_be_installed(
 def test_a_process_in_the_background_imports_nothing_from_where_it_is_started(
     base: Path, project: Path, canary: Path
 ) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     manager.snapshot(project)
     store = open_store(Settings(base=base))
     plant(store.git_dir, canary, "json.py", "shadowsnap/__init__.py", "runpy.py", "importlib/__init__.py", "os.py")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from command_line import CommandLine
+from forking import run_program
 from restoring import assert_sound, checkpoint, content_in, die, in_child, killed_at, listening
 
 from helpers import git, manifest
@@ -51,11 +51,9 @@ def told_by_hooks(base: Path, project: Path, session: str) -> None:
     for event in events:
         (project / "a").write_bytes(KEY + os.urandom(4).hex().encode())
         told = {"session_id": session, "cwd": str(project), **event}
-        done = subprocess.run(
-            [sys.executable, "-m", "shadowsnap", "hook", "claude-code"],
-            input=json.dumps(told).encode(), env={**os.environ, "SHADOWSNAP_HOME": str(base)}, timeout=60,
-            capture_output=True, check=True, cwd=project,
-        )  # fmt: skip
+        environment = {**os.environ, "SHADOWSNAP_HOME": str(base)}
+        told_to = {"stdin": json.dumps(told).encode(), "env": environment, "cwd": project}
+        done = run_program("hook", "claude-code", **told_to, check=True)
         assert done.stderr == b""
 
 

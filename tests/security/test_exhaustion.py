@@ -37,7 +37,7 @@ def slow_to_match(project: Path) -> None:
 def test_rules_that_take_for_ever_cost_only_what_they_decide_about(base: Path, project: Path) -> None:
     git(project, "init", "-q")
     git(project, "add", "-A")
-    manager = CheckpointManager(base=base, deadline=4, background_upkeep=False)
+    manager = CheckpointManager(base=base, deadline=4, background_upkeep=False, fsync=False)
     slow_to_match(project)
     (project / "named.txt").write_text("named\n")
     began = time.monotonic()
@@ -51,7 +51,7 @@ def test_rules_that_take_for_ever_cost_only_what_they_decide_about(base: Path, p
 
 
 def test_known_files_are_captured_anew_though_rules_cannot_be_had(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base, deadline=4, background_upkeep=False)
+    manager = CheckpointManager(base=base, deadline=4, background_upkeep=False, fsync=False)
     first = manager.snapshot(project).checkpoint
     assert first is not None
     slow_to_match(project)
@@ -63,7 +63,7 @@ def test_known_files_are_captured_anew_though_rules_cannot_be_had(base: Path, pr
 
 
 def test_a_restore_does_not_wait_for_such_rules(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base, deadline=6, background_upkeep=False)
+    manager = CheckpointManager(base=base, deadline=6, background_upkeep=False, fsync=False)
     first = manager.snapshot(project).checkpoint
     assert first is not None
     slow_to_match(project)
@@ -76,7 +76,7 @@ def test_a_restore_does_not_wait_for_such_rules(base: Path, project: Path) -> No
 
 def test_an_object_that_unfolds_to_gigabytes_is_not_unfolded(base: Path, project: Path) -> None:
     """Its name and its size are right: a few MB that inflate to a GB."""
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     first = manager.snapshot(project).checkpoint
     assert first is not None
     size = 1 << 30
@@ -104,7 +104,7 @@ def test_an_object_that_unfolds_to_gigabytes_is_not_unfolded(base: Path, project
 
 
 def test_a_session_id_of_a_megabyte_is_shortened(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     manager.new_turn(session_id="x" * (1 << 20))
     outcome = manager.ensure_checkpoint(project)
     assert outcome.checkpoint is not None and outcome.checkpoint.session_id is not None
@@ -168,14 +168,14 @@ def test_patterns_of_a_clone_are_compared_in_linear_time(tmp_path: Path) -> None
 def test_a_link_to_an_endless_device_is_not_followed(base: Path, project: Path) -> None:
     for name in (".gitignore", ".shadowsnap.toml", "pyproject.toml", "endless"):
         os.symlink("/dev/zero", project / name)
-    outcome = CheckpointManager(base=base, deadline=8).ensure_checkpoint(project)
+    outcome = CheckpointManager(base=base, deadline=8, fsync=False).ensure_checkpoint(project)
     assert outcome.status == "taken"
     assert object_id(b"blob", b"x")
 
 
 def test_what_a_host_or_an_agent_tells_does_not_make_lists_slow(base: Path, project: Path) -> None:
     """A reason, a tool and a session of a megabyte each."""
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     long = "x" * (1 << 20)
     manager.snapshot(project, long, tool=long, session_id=long)
     began = time.monotonic()
@@ -226,4 +226,4 @@ def test_fifty_megabytes_of_input_are_read_in_time(
         [sys.executable, "-m", "shadowsnap", "hook", "claude"], input=data, capture_output=True, check=True
     )
     assert time.monotonic() - began < 12 and done.stdout == done.stderr == b""
-    assert len(CheckpointManager(base=base).list_checkpoints(project)) == 1
+    assert len(CheckpointManager(base=base, fsync=False).list_checkpoints(project)) == 1

@@ -367,7 +367,7 @@ def test_a_crafted_commit_is_still_a_checkpoint(known: Project, value: object) -
 
 
 def test_a_crafted_checkpoint_changes_nothing_outside_of_the_project(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     first = manager.snapshot(project).checkpoint
     assert first is not None
     store, known = open_store(Settings(base=base)), project_of(project)

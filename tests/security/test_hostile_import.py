@@ -66,7 +66,7 @@ def test_nothing_is_run_or_fetched(
     git(hostile, "--git-dir", hostile, "config", "remote.origin.url", url.format(tmp_path / "evil"))
     if not knows_the_variable:
         monkeypatch.delitem(environment._SEALED, "GIT_NO_LAZY_FETCH")
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     began = time.monotonic()
     for dry_run in (True, False):
         report = manager.import_from(hostile.parent, dry_run=dry_run)
@@ -93,7 +93,7 @@ def test_a_pipe_or_a_device_in_place_of_a_file_is_not_read(base: Path, hostile: 
         os.mkfifo(path)
     else:
         path.symlink_to("/dev/zero")
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     try:
         report = manager.import_from(hostile.parent)
     except NothingToImport:
@@ -140,7 +140,7 @@ def older(tmp_path: Path) -> Older:
 
 def imported(base: Path, older: Older) -> tuple[CheckpointManager, dict[str, str]]:
     """The manager, and what became of each commit by its reason, or by why it failed."""
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     report = manager.import_from(older.path.parent)
     assert not list((base / "store").glob("scratch-*"))
     return manager, {item.reason or item.why: item.status for item in report.items}

@@ -50,7 +50,7 @@ class Crafted:
 
     def __init__(self, base: Path, project: Path) -> None:
         self.base, self.project = base, project
-        self.manager = CheckpointManager(base=base, background_upkeep=False)
+        self.manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
         taken = self.manager.snapshot(project).checkpoint
         assert taken is not None
         self.taken = taken
@@ -200,7 +200,7 @@ def test_a_few_trees_that_stand_for_billions_of_paths_are_not_gone_through(craft
 def test_a_snapshot_of_more_paths_than_can_be_read_is_refused(
     base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     monkeypatch.setattr(trees, "MOST_PATHS", 2)
     monkeypatch.setattr("shadowsnap.snapshot.capture.MANY_PATHS", 1)
     outcome = manager.ensure_checkpoint(project)
@@ -217,7 +217,7 @@ def test_names_that_only_some_file_systems_take_for_the_same_are_restored_where_
     (project / "Docs").symlink_to("docs")
     (project / "readme").write_text("small\n")
     (project / "README").write_text("large\n")
-    manager, before = CheckpointManager(base=base, background_upkeep=False), manifest(project)
+    manager, before = CheckpointManager(base=base, background_upkeep=False, fsync=False), manifest(project)
     taken = manager.snapshot(project).checkpoint
     assert taken is not None and not taken.skipped
     for name in ("Docs", "readme", "README", "docs/page"):
@@ -317,7 +317,7 @@ def test_what_is_not_what_its_name_says_is_not_shown(crafted: Crafted, base: Pat
 def test_files_with_such_names_are_listed_as_unstorable(base: Path, project: Path) -> None:
     for name in ("git~1", ".GIT", ".g\u200cit", "x\\..\\y"):
         (project / "src" / name).write_text("x")
-    checkpoint = CheckpointManager(base=base).snapshot(project).checkpoint
+    checkpoint = CheckpointManager(base=base, fsync=False).snapshot(project).checkpoint
     assert checkpoint is not None
     skipped = {item.path: item.why for item in checkpoint.skipped}
     assert skipped == {f"src/{name}": "unstorable" for name in ("git~1", ".GIT", ".g\u200cit", "x\\..\\y")}

@@ -225,7 +225,7 @@ def test_rules_above_a_project_do_not_keep_it_from_being_captured(base: Path, tm
     (tmp_path / "clone" / ".gitignore").write_text(f"*.log\n{rules}\n")
     (project / "file").write_text("x\n")
     (project / "a.log").write_text("x\n")
-    manager = CheckpointManager(base=base, deadline=8, background_upkeep=False)
+    manager = CheckpointManager(base=base, deadline=8, background_upkeep=False, fsync=False)
     outcome = manager.ensure_checkpoint(project)
     assert outcome.status == "taken" and outcome.checkpoint is not None, outcome.error
     assert manager.files(project, outcome.checkpoint.id) == ["file"]

@@ -33,7 +33,7 @@ def test_an_older_git_is_named_by_status_and_doctor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     git_that_says(tmp_path, monkeypatch, version, "set")
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     assert manager.snapshot(project).status == "taken"
     (warning,) = other_warnings(manager.status())
     assert warning.startswith(f"git {version.split('.w')[0]} lacks the fix of CVE-2022-23521")
@@ -49,7 +49,7 @@ def test_a_fix_under_an_older_number_counts(
 ) -> None:
     """As in Ubuntu 22.04, whose git 2.34.1 has it. The real git here is asked, and behaves as fixed."""
     git_that_says(tmp_path, monkeypatch, "2.34.1")
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     manager.snapshot(project)
     assert other_warnings(manager.status()) == [] and manager.doctor().findings == ()
 
@@ -58,7 +58,7 @@ def test_a_newer_git_is_not_asked(
     base: Path, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     git_that_says(tmp_path, monkeypatch, "2.45.0", "set")
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     manager.snapshot(project)
     assert other_warnings(manager.status()) == []
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forking import run_program
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
@@ -21,19 +20,20 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a d
 
 @pytest.fixture
 def manager(base: Path, project: Path) -> CheckpointManager:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     assert manager.snapshot(project).status == "taken"
     return manager
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o022, 0o077])
 @pytest.mark.parametrize("first", ["snapshot", "status", "warm_up", "prune", "doctor", "auto_prune", "sessions"])
+@pytest.mark.each_value  # one function makes the base
 def test_the_base_is_for_its_owner_alone_whatever_comes_first(
     tmp_path: Path, project: Path, mask: int, first: str
 ) -> None:
     base, before = tmp_path / "new" / "base", os.umask(mask)
     try:
-        manager = CheckpointManager(base=base, background_upkeep=False)
+        manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
         call = getattr(manager, first)
         call(project) if first in ("snapshot", "warm_up") else call()
     finally:
@@ -50,10 +50,12 @@ def hook(base: Path, project: Path, event: str, mask: int = 0o022) -> None:
         "hook_event_name": event, "session_id": "s1", "prompt_id": "t1", "cwd": str(project), "prompt": "do it",
         "tool_name": "Write", "tool_input": {"file_path": "README.md"},
     }  # fmt: skip
-    subprocess.run(
-        [sys.executable, "-m", "shadowsnap", "hook", "claude"], input=json.dumps(told).encode(), timeout=60,
-        env={**os.environ, "SHADOWSNAP_HOME": str(base)}, umask=mask, capture_output=True, check=True,
-    )  # fmt: skip
+    environment = {**os.environ, "SHADOWSNAP_HOME": str(base)}
+    before = os.umask(mask)
+    try:
+        run_program("hook", "claude", stdin=json.dumps(told).encode(), env=environment, check=True)
+    finally:
+        os.umask(before)
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o022])
@@ -68,7 +70,7 @@ def test_the_base_is_for_its_owner_alone_if_a_hook_comes_first(
     for folder in (base, base.parent) if base.exists() else ():
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     hook(base, project, "PreToolUse", mask)
-    assert len(CheckpointManager(base=base).list_checkpoints(project)) == 1
+    assert len(CheckpointManager(base=base, fsync=False).list_checkpoints(project)) == 1
 
 
 @pytest.mark.parametrize("event", EVENTS)
@@ -91,7 +93,7 @@ def test_a_hook_neither_reads_nor_writes_where_others_may_write(base: Path, proj
         if path.is_symlink() or path.is_file():
             path.unlink()
     hook(base, project, "PreToolUse")
-    assert len(CheckpointManager(base=base).list_checkpoints(project)) == 1
+    assert len(CheckpointManager(base=base, fsync=False).list_checkpoints(project)) == 1
 
 
 def test_nothing_is_written_into_the_log_of_a_store_that_is_not_opened(

@@ -31,7 +31,7 @@ def store_warnings(manager: CheckpointManager) -> list[str]:
 def test_a_store_of_its_own_is_not_warned_about(
     base: Path, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     manager.snapshot(project)
     assert store_warnings(manager) == []
     assert "the store lies" not in CommandLine(project, base, monkeypatch, capsys)("status").out
@@ -46,7 +46,7 @@ def test_a_store_inside_a_project_is_warned_about(
     cli = CommandLine(project, base, monkeypatch, capsys)
     found = cli.json("status", "--store")["warnings"]  # the current project, before anything was captured
     assert found[0].startswith(f"the store lies inside the project {project}")
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     assert store_warnings(manager) == []
     manager.snapshot(project)
     assert store_warnings(manager)[0].startswith(f"the store lies inside the project {project}")
@@ -58,13 +58,13 @@ def test_a_store_inside_a_project_is_warned_about(
 def test_a_store_that_a_link_hides_in_a_project_is_warned_about(project: Path, tmp_path: Path) -> None:
     (project / "hidden").mkdir()
     (tmp_path / "link").symlink_to(project / "hidden")
-    manager = CheckpointManager(base=tmp_path / "link" / "base", background_upkeep=False)
+    manager = CheckpointManager(base=tmp_path / "link" / "base", background_upkeep=False, fsync=False)
     manager.snapshot(project)
     assert store_warnings(manager)
 
 
 def test_a_store_among_temporary_files_is_warned_about(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     manager.snapshot(project)
     assert "most sandboxes let agents write to" in store_warnings(manager)[0]
 

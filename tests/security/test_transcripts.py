@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forking import run_program
 
 from shadowsnap import CheckpointManager
 from shadowsnap.files import OutsideFolder, open_below
@@ -45,10 +45,7 @@ def turn(project: Path, transcript: Path | str, agent: str = "claude") -> None:
         }  # fmt: skip
         if event == "PreToolUse":
             told |= {"tool_name": "Write", "tool_input": {"file_path": "README.md"}}
-        done = subprocess.run(
-            [sys.executable, "-m", "shadowsnap", "hook", agent], input=json.dumps(told).encode(), timeout=60,
-            capture_output=True, check=True,
-        )  # fmt: skip
+        done = run_program("hook", agent, stdin=json.dumps(told).encode(), check=True)
         assert (done.stdout, done.stderr) == (b"", b"")
         (project / "README.md").write_text(f"after {event}\n")
 

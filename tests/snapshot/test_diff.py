@@ -32,7 +32,7 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX links and perm
 
 @pytest.fixture
 def manager(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base)
+    return CheckpointManager(base=base, fsync=False)
 
 
 def statuses(diff: Diff) -> dict[str, tuple[str, int | None, int | None]]:
@@ -359,7 +359,7 @@ def test_a_diff_with_unreadable_files_leaves_nothing_in_the_store(
     base: Path, project: Path, as_user: Callable[..., Any]
 ) -> None:
     def story() -> tuple[Any, bool]:
-        manager = CheckpointManager(base=base)
+        manager = CheckpointManager(base=base, fsync=False)
         first = snap(base, project)
         (project / "README.md").write_text("changed\n")
         (project / "README.md").chmod(0)
@@ -377,7 +377,7 @@ def test_a_diff_that_runs_out_of_time_leaves_nothing_in_the_store(base: Path, pr
     before = everything_in(base)
     for looks in (2, 50, 250):
         with deadline_after(looks), pytest.raises(DeadlineExceeded):
-            CheckpointManager(base=base).diff(project, first.id)
+            CheckpointManager(base=base, fsync=False).diff(project, first.id)
     assert everything_in(base) == before
     assert not [path for path in (base / "store").iterdir() if path.name.startswith("scratch")]
 

@@ -147,6 +147,20 @@ def test_every_name_is_kept(base: Path, empty: Path) -> None:
 
 
 @posix
+def test_every_name_is_captured_changed_and_dropped(base: Path, empty: Path) -> None:
+    _write(empty, b"other", b"")
+    for text in (b"one", b"two!"):
+        for name in NAMES:
+            _write(empty, name, text)
+        found = captured(base, snap(base, empty))
+        assert {found[name][2] for name in NAMES} == {text}
+    for name in NAMES:
+        os.unlink(os.fsencode(empty) + b"/" + name)
+    assert names(base, snap(base, empty)) == {"other"}
+
+
+@posix
+@pytest.mark.every(3)  # all of them at once, above
 @pytest.mark.parametrize("name", NAMES, ids=repr)
 def test_every_name_alone_is_captured_changed_and_dropped(base: Path, empty: Path, name: bytes) -> None:
     _write(empty, b"other", b"")

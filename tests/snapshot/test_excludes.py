@@ -33,7 +33,7 @@ def write(project: Path, *paths: str) -> None:
 
 
 def test_a_checkpoint_says_when_the_rules_leave_nothing_to_capture(base: Path, tmp_path: Path) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     for name, rules, expected_note in (("all", "*\n", True), ("some", "!*\n", False), ("none", None, False)):
         project = tmp_path / name
         project.mkdir()
@@ -430,7 +430,7 @@ def test_a_restore_brings_back_a_directory_that_is_too_large_now(base: Path, pro
     snap(base, project)
     (project / "build" / "a").write_text("changed")
     (project / "build" / "b").unlink()
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     manager.restore(project, before.id)
     assert (project / "build" / "a").read_text() != "changed" and (project / "build" / "b").exists()
     assert (project / "build" / "file1000").exists()
@@ -458,14 +458,14 @@ def test_a_named_path_behind_a_link_is_the_file_it_leads_to(base: Path, project:
 @pytest.mark.parametrize("path", ["", ".", "..", "/", "../project", "\0", "x\0y", ".git/config", "~", "x" * 5000])
 def test_a_strange_named_path_does_no_harm(base: Path, project: Path, path: str) -> None:
     git(project, "init", "-q")
-    outcome = CheckpointManager(base=base).ensure_checkpoint(project, paths=[path, "x.log"])
+    outcome = CheckpointManager(base=base, fsync=False).ensure_checkpoint(project, paths=[path, "x.log"])
     assert outcome.status == "taken", outcome
     assert outcome.checkpoint is not None and names(base, outcome.checkpoint) == ORDINARY
 
 
 def test_one_path_may_be_given_without_a_list(base: Path, project: Path) -> None:
     write(project, "x.log")
-    outcome = CheckpointManager(base=base).ensure_checkpoint(project, paths="x.log")
+    outcome = CheckpointManager(base=base, fsync=False).ensure_checkpoint(project, paths="x.log")
     assert outcome.checkpoint is not None and "x.log" in names(base, outcome.checkpoint)
 
 

@@ -13,7 +13,7 @@ from shadowsnap.errors import NoSuchProject, PathRefused
 
 @pytest.fixture
 def manager(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base)
+    return CheckpointManager(base=base, fsync=False)
 
 
 def turn(manager: CheckpointManager, project: Path, session: str | None = None, **files: str | None) -> Checkpoint:

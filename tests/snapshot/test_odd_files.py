@@ -188,7 +188,7 @@ def is_listed(kind: str, odd_path: str) -> bool:
 
 
 def captures_everything_else(base: Path, project: Path, kind: str, odd_paths: list[str], files: set[str]) -> None:
-    manager = CheckpointManager(base=base, deadline=DEADLINE, background_upkeep=False)
+    manager = CheckpointManager(base=base, deadline=DEADLINE, background_upkeep=False, fsync=False)
     taken = snapshot(manager, project)
     assert names(base, taken) >= files
     listed = {odd_path: why for odd_path, why in skipped(taken).items() if odd_path in odd_paths}
@@ -207,7 +207,7 @@ def test_a_first_snapshot_captures_everything_else(base: Path, work: Path, kind:
 @everywhere
 @pytest.mark.each_value
 def test_a_later_snapshot_captures_everything_else(base: Path, work: Path, kind: str, odd_path: str) -> None:
-    snapshot(CheckpointManager(base=base, deadline=DEADLINE, background_upkeep=False), work)
+    snapshot(CheckpointManager(base=base, deadline=DEADLINE, background_upkeep=False, fsync=False), work)
     put(kind, work / odd_path)
     (work / "new").write_text("new\n")
     (work / "src" / "main.py").write_text("changed\n")
@@ -220,7 +220,7 @@ def test_a_later_snapshot_captures_everything_else(base: Path, work: Path, kind:
 )
 @pytest.mark.each_value
 def test_a_restore_of_other_paths_is_not_delayed(base: Path, work: Path, kind: str, odd_path: str) -> None:
-    manager = CheckpointManager(base=base, deadline=DEADLINE, background_upkeep=False)
+    manager = CheckpointManager(base=base, deadline=DEADLINE, background_upkeep=False, fsync=False)
     target = snapshot(manager, work)
     put(kind, work / odd_path)
     (work / "src" / "main.py").write_text("changed\n")

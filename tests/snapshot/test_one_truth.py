@@ -326,7 +326,7 @@ def test_an_ignored_file_with_a_line_break_in_its_name_is_captured_if_a_tool_nam
     (project / ".gitignore").write_text("*.log*\n")
     (project / path).parent.mkdir(exist_ok=True)
     (project / path).write_text("precious\n")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     manager.new_turn()
     outcome = manager.before_tool("Write", shape(path), project)
     assert outcome.status == "taken" and outcome.checkpoint is not None
@@ -334,7 +334,7 @@ def test_an_ignored_file_with_a_line_break_in_its_name_is_captured_if_a_tool_nam
 
 
 def test_text_under_a_key_for_paths_does_no_harm(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     manager.new_turn()
     text = "".join(f"line {number} of a program / with slashes\n" for number in range(200))
     outcome = manager.before_tool("Run", {"source": text, "file": text * 10}, project)

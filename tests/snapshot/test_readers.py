@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -27,17 +28,14 @@ from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.content import Stored
 
 
-@pytest.fixture
-def large(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project that is large enough for help."""
-    monkeypatch.setattr(content, "_FEW", 0)
-    monkeypatch.setattr(readers, "_MANY", 0)
-    monkeypatch.setattr(readers, "_MANY_FOR_COPIES", 0)
+def make_large(project: Path) -> Path:
+    """A project that is large enough for help, the same each time."""
+    project.mkdir(exist_ok=True)
     for number in range(300):
         folder = project / f"folder-{number % 7}"
         folder.mkdir(exist_ok=True)
         (folder / f"file-{number}.txt").write_text(f"{number}\n" * number)
-    (project / "large.bin").write_bytes(os.urandom(3 << 20))
+    (project / "large.bin").write_bytes(random.Random(1).randbytes(3 << 20))
     (project / "too-large.bin").write_bytes(bytes(5 << 20))
     (project / "run").write_text("#!/bin/sh\n")
     (project / "run").chmod(0o700)
@@ -46,6 +44,30 @@ def large(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     os.link(project / "run", project / "linked")
     os.mkfifo(project / "pipe")
     return project
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_large(tmp_path_factory.mktemp("readers") / "project")
+
+
+@pytest.fixture
+def _helped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content, "_FEW", 0)
+    monkeypatch.setattr(readers, "_MANY", 0)
+    monkeypatch.setattr(readers, "_MANY_FOR_COPIES", 0)
+
+
+@pytest.fixture
+def large(untouched: Path, _helped: None) -> Path:
+    """For tests that only read it."""
+    return untouched
+
+
+@pytest.fixture
+def own(project: Path, _helped: None) -> Path:
+    """For tests that change it."""
+    return make_large(project)
 
 
 @pytest.fixture(params=[True, False], ids=["copies", "new processes"])
@@ -67,12 +89,13 @@ def taken(base: Path, project: Path) -> Any:
     return told_by(base, checkpoint)
 
 
-@pytest.fixture
-def alone(tmp_path: Path, large: Path) -> Any:
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, untouched: Path) -> Any:
     """What this process finds by itself."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(content, "_FEW", 0)
         patch.setattr(readers.Readers, "expect", lambda self, files: None)
-        return taken(tmp_path / "alone", large)
+        return taken(tmp_path_factory.mktemp("alone") / "base", untouched)
 
 
 @pytest.fixture
@@ -100,17 +123,17 @@ def test_they_give_the_same_objects(
 
 @pytest.mark.usefixtures("either")
 def test_batches_that_are_answered_in_parts_give_the_same_objects(
-    tmp_path: Path, large: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost, real = list[bytes](), readers.Readers.lost
     monkeypatch.setattr(readers.Readers, "lost", lambda self: lost.extend(found := real(self)) or found)
     for number in range(200):
         size = 3 << 20 if number % 20 == 0 else 10
-        (large / f"part-{number:03}").write_bytes(b"%d" % number * (size // 4))
+        (own / f"part-{number:03}").write_bytes(b"%d" % number * (size // 4))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readers.Readers, "expect", lambda self, files: None)
-        alone = taken(tmp_path / "alone", large)
-    assert taken(tmp_path / "together", large) == alone
+        alone = taken(tmp_path / "alone", own)
+    assert taken(tmp_path / "together", own) == alone
     assert not lost
 
 
@@ -271,7 +294,7 @@ def test_one_that_fails_at_its_pack_costs_no_file_of_another(
 
 
 def test_what_is_lost_when_the_time_is_over_is_not_part_of_what_the_next_snapshot_starts_from(
-    tmp_path: Path, large: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base, over = tmp_path / "hurried", list[bool]()
     real_tree, real_lost, real_ask = Capture.tree, readers.Readers.lost, readers._ask
@@ -303,11 +326,11 @@ def test_what_is_lost_when_the_time_is_over_is_not_part_of_what_the_next_snapsho
         patch.setattr(Capture, "tree", tree)
         patch.setattr(readers.Readers, "lost", lost)
         patch.setattr(readers, "_ask", ask)
-        outcome = CheckpointManager(base=base, fsync=False, max_file_size_mb=4).ensure_checkpoint(large)
+        outcome = CheckpointManager(base=base, fsync=False, max_file_size_mb=4).ensure_checkpoint(own)
     assert isinstance(outcome.error, DeadlineExceeded) and gone
     path = min(gone)
-    (large / os.fsdecode(path)).unlink()
-    checkpoint = checkpoint_of(CheckpointManager(base=base, fsync=False, max_file_size_mb=4).snapshot(large))
+    (own / os.fsdecode(path)).unlink()
+    checkpoint = checkpoint_of(CheckpointManager(base=base, fsync=False, max_file_size_mb=4).snapshot(own))
     assert path not in store_git(base, "ls-tree", "-r", "-z", "--name-only", checkpoint.id).split(b"\0")
     assert store_git(base, "fsck", "--full", "--strict", "--no-dangling") == b""
 
@@ -380,8 +403,7 @@ def test_nothing_is_missing_in_a_host_that(tmp_path: Path, large: Path, alone: A
     answer = tmp_path / "answer"
     command = [sys.executable, "-c", HOST, how, str(tmp_path / "host"), str(large), str(answer)]
     subprocess.run(command, check=True, timeout=60)
-    expected = store_git(tmp_path / "alone", "for-each-ref", "--format=%(tree)", "refs/shadowsnap").decode()
-    assert answer.read_text() == expected.strip()
+    assert answer.read_text() == alone[0]
 
 
 ENDING_HOST = """

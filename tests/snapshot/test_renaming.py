@@ -198,7 +198,7 @@ def test_a_restore_works_without_exchanges(
     without(monkeypatch)
     for number in range(300 if many else 1):
         (project / f"file-{number}").write_text("then\n")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     original, target = manifest(project), checkpoint(manager, project).id
     for path in project.glob("file-*"):
         path.write_text("newer\n")
@@ -219,7 +219,7 @@ def test_a_failing_restore_is_rolled_back_without_exchanges(
     project: Path, base: Path, without: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without(monkeypatch)
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     target = checkpoint(manager, project).id
     (project / "README.md").write_text("newer\n")
     (project / "src" / "main.py").write_text("newer\n")

@@ -188,7 +188,7 @@ def test_changes_in_any_project_are_captured(base: Path, any_project: Path) -> N
 
 @pytest.mark.every(2, start=1)
 def test_no_operation_touches_any_repository(base: Path, any_project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     first = manager.ensure_checkpoint(any_project, paths=["x.log"]).checkpoint
     assert first is not None
     for folder in [any_project, *(path.parent for path in any_project.rglob(".git"))]:
@@ -350,7 +350,7 @@ def test_a_snapshot_taken_inside_a_git_hook_is_one_of_the_project(
     monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git" / "index"))
     monkeypatch.setenv("GIT_WORK_TREE", str(other))
     monkeypatch.setenv("GIT_OBJECT_DIRECTORY", str(other / ".git" / "objects"))
-    checkpoint = CheckpointManager(base=base).ensure_checkpoint(project).checkpoint
+    checkpoint = CheckpointManager(base=base, fsync=False).ensure_checkpoint(project).checkpoint
     monkeypatch.undo()
     assert checkpoint is not None and names(base, checkpoint) == {"a"}
     assert content(base, checkpoint, "a") == b"a\n"

@@ -435,7 +435,7 @@ def _take(base: Path, project: Path) -> Any:
 
 def test_the_outcome_lists_what_was_skipped(base: Path, project: Path) -> None:
     (project / ".env").write_text("")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     outcome = manager.ensure_checkpoint(project, paths=["/etc/passwd", "../elsewhere"])
     assert [(item.path, item.why) for item in outcome.skipped] == [
         (".env", "secret"),

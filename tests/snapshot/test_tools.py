@@ -589,7 +589,7 @@ def test_a_command_that_names_a_directory_with_a_history_protects_it(tmp_path: P
     for folder in (here, notes / "sub", photos):
         folder.mkdir(parents=True)
     (notes / "n.txt").touch()
-    CheckpointManager(base=base).snapshot(notes)
+    CheckpointManager(base=base, fsync=False).snapshot(notes)
     for command in (f"rm -rf {notes}/sub", f"cd {notes}; make", "rm ../notes/n.txt"):
         assert command_projects({"command": command}, str(here), base) == [notes]
     assert command_projects({"command": f"rm -rf {photos}"}, str(here), base) == []

@@ -479,7 +479,7 @@ def descriptors() -> list[str]:
 
 
 def test_closing_leaves_no_descriptor_open(base: Path, project: Path) -> None:
-    manager, before = CheckpointManager(base=base), open_queues()
+    manager, before = CheckpointManager(base=base, fsync=False), open_queues()
     manager.unwatch(project)
     for _ in range(3):
         assert manager.watch(project) and manager.watch(project)
@@ -514,7 +514,7 @@ def test_where_no_snapshot_would_be_taken_nothing_is_watched(
     base: Path, project: Path, home: Path, where: str
 ) -> None:
     place = home if where == "home" else project / where
-    assert not CheckpointManager(base=base).watch(place)
+    assert not CheckpointManager(base=base, fsync=False).watch(place)
     assert not CheckpointManager(base=base, enabled=False).watch(project)
 
 
@@ -522,7 +522,7 @@ def test_a_network_file_system_is_not_watched(
     base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filesystems, "_read_mountinfo", lambda: b"1 0 0:1 / / rw - nfs server:/ rw")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     assert not manager.watch(project)
     assert manager.snapshot(project)
 

@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,8 @@ def ran(*command: str | Path) -> bool:
 
 
 @pytest.fixture
-def coarse(tmp_path: Path) -> Iterator[Path]:
-    """A directory on ext4 with inodes of 128 bytes, which have no room for nanoseconds."""
+def coarse(tmp_path: Path) -> Iterator[list[Path]]:
+    """Projects on ext4 with inodes of 128 bytes, which have no room for nanoseconds."""
     make = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if sys.platform != "linux" or os.geteuid() != 0 or make is None:
         pytest.skip("mounting an image takes root on Linux, and mkfs.ext4")
@@ -45,12 +46,14 @@ def coarse(tmp_path: Path) -> Iterator[Path]:
     if not ran("mount", "-o", "loop", image, place):
         pytest.skip("no loop device can be mounted here")
     try:
-        (place / "project" / "src").mkdir(parents=True)
-        (place / "project" / "file").write_text("one\n")
-        (place / "project" / "src" / "main.py").write_text("one\n")
-        if (place / "project" / "file").stat().st_mtime_ns % 10**9:
+        projects = [place / f"project-{number}" for number in range(4)]
+        for project in projects:
+            (project / "src").mkdir(parents=True)
+            (project / "file").write_text("one\n")
+            (project / "src" / "main.py").write_text("one\n")
+        if (projects[0] / "file").stat().st_mtime_ns % 10**9:
             pytest.skip("this file system has nanoseconds all the same")
-        yield place / "project"
+        yield projects
     finally:
         assert ran("umount", place) or ran("umount", "-l", place)
 
@@ -61,54 +64,70 @@ def wait_for_a_new_second() -> None:
         time.sleep(0.005)
 
 
-def test_a_file_made_in_the_second_of_a_snapshot_is_captured_by_the_next(base: Path, coarse: Path) -> None:
-    snap(base, coarse)
+def at_once(*stories: Callable[[], None]) -> None:
+    """Most of what these stories do is to wait for the clock."""
+    with ThreadPoolExecutor(len(stories)) as pool:
+        for told in [pool.submit(story) for story in stories]:
+            told.result()
+
+
+def test_what_happens_in_the_second_of_a_snapshot_is_captured_by_the_next(
+    tmp_path: Path, coarse: list[Path]
+) -> None:
+    bases = [tmp_path / f"base-{number}" for number in range(4)]
+    at_once(
+        lambda: file_made_in_the_second_of_a_snapshot(bases[0], coarse[0]),
+        lambda: edit_of_the_same_size_in_the_second_of_a_snapshot(bases[1], coarse[1], watched=False),
+        lambda: edit_of_the_same_size_in_the_second_of_a_snapshot(bases[2], coarse[2], watched=True),
+        lambda: snapshots_of_settled_files(bases[3], coarse[3]),
+    )
+
+
+def file_made_in_the_second_of_a_snapshot(base: Path, project: Path) -> None:
+    snap(base, project)
     time.sleep(1.1)  # whatever is there is old
     wait_for_a_new_second()
-    (coarse / "src" / "first").write_text("first\n")
-    (coarse / "zeroth").write_text("zeroth\n")
+    (project / "src" / "first").write_text("first\n")
+    (project / "zeroth").write_text("zeroth\n")
     time.sleep(0.2)
-    snap(base, coarse, status="taken")
-    (coarse / "src" / "second").write_text("second\n")
-    (coarse / "third").write_text("third\n")
+    snap(base, project, status="taken")
+    (project / "src" / "second").write_text("second\n")
+    (project / "third").write_text("third\n")
     time.sleep(1.1)
-    later = snap(base, coarse)
+    later = snap(base, project)
     assert {"src/first", "src/second", "third"} <= names(base, later)
 
 
-@pytest.mark.parametrize("watched", [False, True], ids=["scanning", "watching"])
-def test_an_edit_of_the_same_size_in_the_second_of_a_snapshot_is_captured_by_the_next(
-    base: Path, coarse: Path, watched: bool
-) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
-    if watched and not manager.watch(coarse):
-        pytest.skip("directories cannot be watched here")
+def edit_of_the_same_size_in_the_second_of_a_snapshot(base: Path, project: Path, watched: bool) -> None:
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
+    if watched and not manager.watch(project):
+        return  # directories cannot be watched here
     for _ in range(2):  # so that the watcher knows
         manager.new_turn()
-        manager.ensure_checkpoint(coarse)
+        manager.ensure_checkpoint(project)
     try:
         time.sleep(1.1)
         wait_for_a_new_second()
-        (coarse / "file").write_text("two\n")
+        (project / "file").write_text("two\n")
         time.sleep(0.2)
         manager.new_turn()
-        assert manager.ensure_checkpoint(coarse).status == "taken"
-        with open(coarse / "file", "r+") as file:
+        assert manager.ensure_checkpoint(project).status == "taken"
+        with open(project / "file", "r+") as file:
             file.write("six\n")
         time.sleep(1.1)
         manager.new_turn()
-        outcome = manager.ensure_checkpoint(coarse)
+        outcome = manager.ensure_checkpoint(project)
         assert outcome.checkpoint is not None
         assert content(base, outcome.checkpoint, "file") == b"six\n"
     finally:
-        manager.unwatch(coarse)
+        manager.unwatch(project)
 
 
-def test_snapshots_of_settled_files_are_unchanged(base: Path, coarse: Path) -> None:
-    first = snap(base, coarse)
+def snapshots_of_settled_files(base: Path, project: Path) -> None:
+    first = snap(base, project)
     time.sleep(2.1)
     for _ in range(3):
-        assert snap(base, coarse, status="unchanged").id == first.id
+        assert snap(base, project, status="unchanged").id == first.id
 
 
 # --- anywhere: the kernel's answers, rounded ----------------------------------------------------------
@@ -135,18 +154,16 @@ def rounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("rounded")
 @needs_change_times
-def test_with_whole_seconds_alone_a_file_made_in_the_second_of_a_snapshot_is_captured(
-    base: Path, project: Path
+def test_with_whole_seconds_alone_nothing_escapes_in_the_second_of_a_snapshot(
+    tmp_path: Path, project: Path
 ) -> None:
-    snap(base, project)
-    time.sleep(1.1)
-    wait_for_a_new_second()
-    (project / "src" / "first").write_text("first\n")
-    time.sleep(0.2)
-    snap(base, project, status="taken")
-    (project / "src" / "second").write_text("second\n")
-    time.sleep(1.1)
-    assert {"src/first", "src/second"} <= names(base, snap(base, project))
+    """Neither what is made after it, nor that a turn has begun."""
+    other = tmp_path / "other"
+    shutil.copytree(project, other, symlinks=True)
+    at_once(
+        lambda: file_made_in_the_second_of_a_snapshot(tmp_path / "base", project),
+        lambda: state_before_a_turn_is_without_what_it_writes(tmp_path / "other-base", other),
+    )
 
 
 # --- anywhere: a clock that is ahead -----------------------------------------------------------------
@@ -202,7 +219,7 @@ def test_with_a_clock_that_is_ahead_an_edit_of_the_same_size_right_after_a_snaps
 @needs_change_times
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify is needed")
 def test_with_a_clock_that_is_ahead_watching_misses_nothing(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     if not manager.watch(project):
         pytest.skip("directories cannot be watched here")
     file = project / "src" / "main.py"
@@ -249,26 +266,18 @@ def test_with_clocks_that_agree_an_edit_of_the_same_size_right_after_a_snapshot_
 # --- what was there before a turn ---------------------------------------------------------------------
 
 
-def what_the_state_before_a_turn_holds(base: Path, project: Path) -> dict[str, bytes]:
+def state_before_a_turn_is_without_what_it_writes(base: Path, project: Path) -> None:
     """An agent writes one of two ignored files before a tool names both."""
     (project / "kept.log").write_text("the person's\n")
     (project / "written.log").write_text("the person's\n")
     time.sleep(2.5)
     wait_for_a_new_second()
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     manager.ensure_checkpoint(project)
     (project / "written.log").write_text("the agent's\n")
     manager.ensure_checkpoint(project, paths=["kept.log", "written.log"])
     held = [path for path in manager.files(project, 1) if path.endswith(".log")]
-    return manager.contents(project, 1, held)
-
-
-@pytest.mark.usefixtures("rounded")
-@needs_change_times
-def test_what_a_turn_writes_in_the_second_it_begins_is_no_part_of_the_state_before_it(
-    base: Path, project: Path
-) -> None:
-    assert what_the_state_before_a_turn_holds(base, project) == {"kept.log": b"the person's\n"}
+    assert manager.contents(project, 1, held) == {"kept.log": b"the person's\n"}
 
 
 @pytest.mark.usefixtures("ahead")
@@ -276,4 +285,4 @@ def test_what_a_turn_writes_in_the_second_it_begins_is_no_part_of_the_state_befo
 def test_with_a_clock_that_is_ahead_what_a_turn_writes_is_no_part_of_the_state_before_it(
     base: Path, project: Path
 ) -> None:
-    assert what_the_state_before_a_turn_holds(base, project) == {"kept.log": b"the person's\n"}
+    state_before_a_turn_is_without_what_it_writes(base, project)

@@ -495,7 +495,7 @@ HOW = ["missing", "empty", "cut short"]
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("victim", ["commit", "tree"])
 def test_a_damaged_checkpoint_does_not_hide_the_others(base: Path, project: Path, how: str, victim: str) -> None:
-    manager, taken = CheckpointManager(base=base), []
+    manager, taken = CheckpointManager(base=base, fsync=False), []
     for number in range(3):
         (project / "README.md").write_text(f"{number}\n")
         manager.new_turn()
@@ -526,7 +526,7 @@ def test_a_damaged_ref_is_said_to_be_damaged(
 def test_snapshots_go_on_whatever_is_damaged(
     base: Path, project: Path, how: str, victim: str, changed: bool
 ) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     taken = manager.ensure_checkpoint(project).checkpoint
     assert taken is not None
     store = open_store(Settings(base=base))
@@ -561,7 +561,7 @@ def test_an_id_is_the_name_of_what_it_holds(store: Store, known: Project) -> Non
 
 
 def test_named_files_alone_are_listed_for_the_files_they_hold(base: Path, home: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     for name in ("one.txt", "two.txt"):
         (home / name).write_text("x")
         manager.new_turn()

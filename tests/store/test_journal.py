@@ -116,7 +116,7 @@ def test_a_journal_that_cannot_be_read_now_is_not_taken_for_damaged(
 
 def test_the_person_is_told_of_a_damaged_journal_and_snapshots_go_on(base: Path, project: Path) -> None:
     events = []
-    manager = CheckpointManager(base=base, on_event=events.append)
+    manager = CheckpointManager(base=base, on_event=events.append, fsync=False)
     manager.ensure_checkpoint(project)
     (project / "README.md").write_text("changed")
     manager.restore(project, "last")

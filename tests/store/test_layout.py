@@ -73,7 +73,7 @@ def test_many_processes_make_one_store(base: Path, project: Path) -> None:
         from pathlib import Path
         from shadowsnap import CheckpointManager
         base, project = sys.argv[1:]
-        manager = CheckpointManager(base=base)
+        manager = CheckpointManager(base=base, fsync=False)
         print("ready", flush=True)
         sys.stdin.readline()
         outcome = manager.ensure_checkpoint(project)
@@ -108,7 +108,7 @@ def test_a_base_that_cannot_be_made_is_said_to_be_unusable(tmp_path: Path, proje
     with pytest.raises(StoreUnusable, match="file") as caught:
         open_store(Settings(base=tmp_path / "file" / "below"))
     assert "Not a directory" in str(caught.value)
-    outcome = CheckpointManager(base=tmp_path / "file").ensure_checkpoint(project)
+    outcome = CheckpointManager(base=tmp_path / "file", fsync=False).ensure_checkpoint(project)
     assert outcome.status == "failed" and isinstance(outcome.error, StoreUnusable)
 
 
@@ -131,7 +131,7 @@ def test_a_base_below_a_closed_directory_is_said_to_be_unusable(
 
 
 def test_a_newer_format_is_refused_and_left_as_it_is(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     assert manager.ensure_checkpoint(project).status == "taken"
     (base / "store" / "format").write_text(f"{FORMAT + 1}\n")
     before = manifest(base / "store")
@@ -145,7 +145,7 @@ def test_a_newer_format_is_refused_and_left_as_it_is(base: Path, project: Path) 
 
 
 def test_a_project_record_of_a_newer_format_is_refused(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     manager.ensure_checkpoint(project)
     (record,) = (base / "store" / "projects").glob("*.json")
     record.write_text('{"format": 99}')
@@ -157,7 +157,7 @@ def test_a_project_record_of_a_newer_format_is_refused(base: Path, project: Path
 
 @pytest.mark.parametrize("damage", [b"", b"\0\0", b"\xff", b"one"])
 def test_a_damaged_format_file_is_written_anew(base: Path, project: Path, damage: bytes) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     manager.ensure_checkpoint(project)
     (base / "store" / "format").write_bytes(damage)
     assert len(manager.list_checkpoints(project)) == 1
@@ -191,7 +191,7 @@ def test_the_excludes_are_rewritten_when_they_differ(base: Path, project: Path) 
 def test_the_next_snapshot_works_although_a_piece_of_the_store_is_lost(
     base: Path, project: Path, lost: str
 ) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     assert manager.ensure_checkpoint(project).status == "taken"
     piece = base / "store" / lost
     shutil.rmtree(piece) if piece.is_dir() else piece.unlink()

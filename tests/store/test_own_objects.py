@@ -14,7 +14,7 @@ from shadowsnap import CheckpointManager
 
 @pytest.fixture
 def manager(base: Path) -> CheckpointManager:
-    return CheckpointManager(base=base, background_upkeep=False)
+    return CheckpointManager(base=base, background_upkeep=False, fsync=False)
 
 
 def link_to_elsewhere(base: Path, elsewhere: Path, suffixes: tuple[str, ...] = (".pack", ".idx")) -> list[Path]:
@@ -53,7 +53,7 @@ def test_what_is_written_elsewhere_does_not_change_the_store(
         git(store, "prune-packed")
     elsewhere = link_to_elsewhere(base, tmp_path / "elsewhere", ("",) if loose else (".pack", ".idx"))
     assert elsewhere
-    another = CheckpointManager(base=base, background_upkeep=False)
+    another = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     assert another.list_checkpoints(project)
     for path in elsewhere:
         assert path.stat().st_nlink == 1
@@ -95,12 +95,12 @@ def test_an_index_that_names_other_objects_than_its_pack_holds_is_found(
     data[-20:] = hashlib.sha1(bytes(data[:-20]), usedforsecurity=False).digest()
     index.chmod(0o600)
     index.write_bytes(data)
-    checkup = CheckpointManager(base=base).doctor()
+    checkup = CheckpointManager(base=base, fsync=False).doctor()
     assert "pack-damaged" in {finding.code for finding in checkup.findings}
     manager.doctor(repair=True)
     assert manager.doctor().healthy
     (project / "README.md").write_text("spoiled\n")
-    CheckpointManager(base=base).restore(project, first.id)
+    CheckpointManager(base=base, fsync=False).restore(project, first.id)
     assert manifest(project) == before
 
 

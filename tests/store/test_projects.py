@@ -136,7 +136,7 @@ DAMAGED = ["", "{", "{}", *(json.dumps({"next_number": odd}) for odd in ("x", No
 
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_turns_are_counted_on_after_the_record_was_damaged(base: Path, project: Path, damage: str | None) -> None:
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     assert [take_turn(manager, project) for _ in range(3)] == [1, 2, 3]
     record = open_store(Settings(base=base)).project_file(project_of(project).id)
     record.unlink() if damage is None else record.write_text(damage)

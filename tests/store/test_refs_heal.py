@@ -28,7 +28,7 @@ class History:
 
     def __init__(self, base: Path, project: Path) -> None:
         self.base, self.project = base, project
-        manager = CheckpointManager(base=base, background_upkeep=False)
+        manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
         self.taken: list[Checkpoint] = []
         self.states = []
         for number in range(3):
@@ -108,7 +108,7 @@ def test_a_spoiled_ref_has_its_value_in_packed_refs(
     packed: History, call: Callable[[CheckpointManager, History], None], which: int, damage: bytes
 ) -> None:
     spoil(packed, which, damage)
-    call(CheckpointManager(base=packed.base, background_upkeep=False), packed)
+    call(CheckpointManager(base=packed.base, background_upkeep=False, fsync=False), packed)
 
 
 @damaged
@@ -119,7 +119,7 @@ def test_a_spoiled_ref_has_its_value_in_its_name(
     loose: History, call: Callable[[CheckpointManager, History], None], which: int, damage: bytes
 ) -> None:
     spoil(loose, which, damage)
-    call(CheckpointManager(base=loose.base, background_upkeep=False), loose)
+    call(CheckpointManager(base=loose.base, background_upkeep=False, fsync=False), loose)
 
 
 @damaged
@@ -130,13 +130,13 @@ def test_all_refs_may_be_spoiled_at_once(
 ) -> None:
     for which in range(3):
         spoil(loose, which, damage)
-    call(CheckpointManager(base=loose.base, background_upkeep=False), loose)
+    call(CheckpointManager(base=loose.base, background_upkeep=False, fsync=False), loose)
 
 
 @damaged
 def test_after_a_call_git_finds_the_refs_in_order(loose: History, damage: bytes) -> None:
     spoil(loose, 0, damage)
-    listed(CheckpointManager(base=loose.base, background_upkeep=False), loose)
+    listed(CheckpointManager(base=loose.base, background_upkeep=False, fsync=False), loose)
     rows = git(loose.base / "store", "for-each-ref", "--format=%(objectname)", "refs/shadowsnap/").splitlines()
     assert sorted(rows) == sorted(each.id for each in loose.taken)
 
@@ -144,7 +144,7 @@ def test_after_a_call_git_finds_the_refs_in_order(loose: History, damage: bytes)
 @damaged
 def test_a_new_checkpoint_does_not_bury_a_spoiled_one(packed: History, damage: bytes) -> None:
     spoil(packed, 2, damage)
-    manager = CheckpointManager(base=packed.base, background_upkeep=False)
+    manager = CheckpointManager(base=packed.base, background_upkeep=False, fsync=False)
     (packed.project / "README.md").write_text("version 3\n")
     new = checkpoint(manager, packed.project)
     found = [each.id for each in manager.list_checkpoints(packed.project)]
@@ -153,7 +153,7 @@ def test_a_new_checkpoint_does_not_bury_a_spoiled_one(packed: History, damage: b
 
 def test_a_deleted_checkpoint_does_not_come_back(loose: History) -> None:
     """Its commit is still in the store for a while; without a ref it is no checkpoint."""
-    manager = CheckpointManager(base=loose.base, background_upkeep=False)
+    manager = CheckpointManager(base=loose.base, background_upkeep=False, fsync=False)
     manager.delete(loose.project, loose.taken[0].id)
     spoil(loose, 1, b"")
     assert [each.id for each in manager.list_checkpoints(loose.project)] == [

@@ -18,8 +18,8 @@ from shadowsnap.snapshot import scan
 
 
 def snap(base: Path, project: Path, *paths: str | Path, status: str | None = None, **settings: Any) -> Checkpoint:
-    """A snapshot by a manager of its own, as another process would take it."""
-    outcome = CheckpointManager(base=base, **settings).ensure_checkpoint(project, paths=paths)
+    """A snapshot by a manager of its own, as another process would take it, but without waiting for the disk."""
+    outcome = CheckpointManager(base=base, **{"fsync": False, **settings}).ensure_checkpoint(project, paths=paths)
     assert outcome.status in ((status,) if status else ("taken", "unchanged")), outcome
     return checkpoint_of(outcome)
 

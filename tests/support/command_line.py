@@ -12,11 +12,13 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from answers import problems
+from forking import exit_code, program, run_program, start_child
 
 from shadowsnap.agents.install import launcher, quoted
 from shadowsnap.cli.main import main
@@ -86,15 +88,7 @@ class CommandLine:
 
     def process(self, *words: str | bytes, **env: str) -> subprocess.CompletedProcess[bytes]:
         """In a process of its own, without a terminal."""
-        done = subprocess.run(
-            [*COMMAND, *words],
-            cwd=self.project,
-            env={**os.environ, **env},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=60,
-        )
+        done = run_program(*words, cwd=self.project, env={**os.environ, **env})
         done.stderr = without_progress(done.stderr.decode("latin-1")).encode("latin-1")
         return done
 
@@ -129,13 +123,15 @@ def command_of(words: Sequence[str]) -> str:
 def on_terminal(
     command: Sequence[str], cwd: Path, answers: Sequence[tuple[str, str]], env: dict[str, str]
 ) -> tuple[int, str]:
+    """Any command, in a process of its own on a terminal; the program is forked."""
     import pty
 
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        command, cwd=cwd, env={**os.environ, **env}, stdin=theirs, stdout=theirs, stderr=theirs,
-        preexec_fn=_own_terminal,
-    )  # fmt: skip
+    if [*command[: len(COMMAND)]] == COMMAND:
+        run = program(*command[len(COMMAND) :])
+    else:
+        run = partial(os.execv, command[0], command)
+    child = start_child(run, (theirs, theirs, theirs), cwd, {**os.environ, **env}, prepare=_own_terminal)
     os.close(theirs)
     screen, waiting, seen = b"", list(answers), 0
     end = time.monotonic() + 60
@@ -154,11 +150,12 @@ def on_terminal(
                 seen = at + len(waiting[0][0])
                 os.write(ours, waiting.pop(0)[1].encode())
         assert not waiting, f"never asked {waiting[0][0]!r}: {screen!r}"
-        return process.wait(timeout=30), screen.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+        child, ended = 0, child
+        return exit_code(ended), screen.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
         os.close(ours)
 
 

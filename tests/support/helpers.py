@@ -178,7 +178,9 @@ def _replace_environment(wanted: dict[str, str]) -> None:
     for name in set(os.environ) - set(wanted):
         if not name.startswith("PYTEST_"):
             del os.environ[name]
-    os.environ.update({name: value for name, value in wanted.items() if name != "PYTEST_CURRENT_TEST"})
+    for name, value in wanted.items():
+        if name != "PYTEST_CURRENT_TEST" and os.environ.get(name) != value:
+            os.environ[name] = value
 
 
 def real_places() -> list[Path]:

@@ -6,9 +6,10 @@ import json
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from forking import run_program
 
 from shadowsnap import CheckpointManager
 
@@ -18,15 +19,7 @@ Who = tuple[str, int | None]
 
 def run_command(project: Path, base: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[bytes]:
     """The real command, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "shadowsnap", *words],
-        cwd=project,
-        env={**os.environ, "SHADOWSNAP_HOME": str(base), "COLUMNS": "80"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_program(*words, cwd=project, env={**os.environ, "SHADOWSNAP_HOME": str(base), "COLUMNS": "80"})
     assert done.returncode == code, (done.stdout, done.stderr)
     return done
 

@@ -105,7 +105,7 @@ def test_a_project_whose_directory_is_gone_can_be_cleared(base: Path, project: P
 
 def test_a_directory_without_checkpoints_cannot_be_cleared(base: Path, project: Path) -> None:
     with pytest.raises(NoSuchProject):
-        CheckpointManager(base=base).clear(project)
+        CheckpointManager(base=base, fsync=False).clear(project)
 
 
 # --- a restore that died half way -------------------------------------------------------------------

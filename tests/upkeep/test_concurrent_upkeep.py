@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from thorough import depth
 from upkeep_stores import a_manager, a_store, check_sound
 from upkeep_workers import fingerprint
 
 from helpers import ROOT
 
-SECONDS = 3
+SECONDS = depth(2, 3)
 
 
 def start(role: str, base: Path, project: Path) -> subprocess.Popen[str]:

@@ -70,7 +70,7 @@ def test_shared_locks_are_granted_while_upkeep_waits_for_a_long_snapshot(tmp_pat
 
 
 def _wait_in_vain(lock: Path) -> None:
-    with pytest.raises(DeadlineExceeded), alone(lock, "upkeep", Deadline(1.5)):
+    with pytest.raises(DeadlineExceeded), alone(lock, "upkeep", Deadline(0.8)):
         pass
 
 

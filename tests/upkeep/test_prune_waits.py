@@ -47,7 +47,7 @@ def upkeep_for(seconds: float, base: Path) -> Iterator[None]:
 @pytest.fixture
 def full(base: Path, project: Path) -> CheckpointManager:
     """Six checkpoints, of which three are too many."""
-    manager = CheckpointManager(base=base, background_upkeep=False, max_snapshots=3)
+    manager = CheckpointManager(base=base, background_upkeep=False, max_snapshots=3, fsync=False)
     for number in range(6):
         (project / "README.md").write_text(f"version {number}\n")
         checkpoint(manager, project)

@@ -421,7 +421,7 @@ def looked_at_and_pruned(base: Path, project: Path) -> tuple[int, str, list[str]
     import resource
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     checkpoints = manager.status().checkpoints
     pruned = manager.prune(max_snapshots=1, reclaim="never").status
     return checkpoints, pruned, [each.reason for each in manager.list_checkpoints(project)]

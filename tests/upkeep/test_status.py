@@ -171,7 +171,7 @@ def test_a_failure_in_one_process_is_known_to_the_next(base: Path, project: Path
     take(a_manager(base), project)
     script = (
         "import sys; from shadowsnap import CheckpointManager\n"
-        "m = CheckpointManager(base=sys.argv[1])\n"
+        "m = CheckpointManager(base=sys.argv[1], fsync=False)\n"
         "print(m.ensure_checkpoint(sys.argv[2]).status, m.ensure_checkpoint(sys.argv[3]).status)\n"
     )
     arguments = [sys.executable, "-c", script, base, home, project / "missing"]
