@@ -22,8 +22,12 @@ except ImportError:
 
 # The process ends after this, whatever hangs: a dead network drive, an agent that never closes the input.
 _MOST_SECONDS = 17
-# How long to wait for the end of an input that is complete JSON already.
+_ends_at = float("inf")
+# How long to wait for the end of an input that is complete JSON already, and then for more of one that is not.
 _WAIT_FOR_END_SECONDS = 1.0
+_WAIT_FOR_MORE_SECONDS = 4.0
+# Left for the files that the tool names, if there was no time for everything.
+_NAMED_SECONDS = 2.5
 # A longer input is cut: the tool and its files come before the content that it writes.
 MOST_INPUT = 64 << 20
 
@@ -31,8 +35,7 @@ MOST_INPUT = 64 << 20
 def main(words: list[str]) -> int:
     """Run the hook and end the process: always with 0, and without output except the answer to a `/rollback`."""
     try:
-        stdout = os.dup(1)
-        _silence_output()
+        stdout = _silence_output()
         agent, event_name = (*words, "", "")[:2]
         end_at_last(agent)
         gc.disable()  # in so short a process, collecting costs more than it saves
@@ -44,10 +47,9 @@ def main(words: list[str]) -> int:
         if helper != SERVED:
             from shadowsnap.hook import handle
 
-            if helper == HUNG:
-                handle.DEADLINE = _MOST_SECONDS - _ANSWER_SECONDS - 3
+            handle.DEADLINE = min(handle.DEADLINE, max(1.0, _seconds_left() - _NAMED_SECONDS))
             answer = handle.run_hook(agent, data, event_name)
-            if answer:
+            if answer and stdout is not None:
                 os.write(stdout, answer)
             if helper == ABSENT:
                 base = configured_base()
@@ -69,12 +71,14 @@ _OFF_WORDS = ("0", "false", "no", "off")
 # The name of a socket has at most 103 bytes on macOS, and 107 on Linux.
 _LONGEST_PATH = 103
 
-SERVED, ABSENT, BUSY, HUNG = "served", "absent", "busy", "hung"
+SERVED, ABSENT, BUSY = "served", "absent", "busy"
 READY, GO, DONE, REFUSED = b"R", b"G", b"D", b"N"
 
-# A helper answers at once that it is ready. Then it may take as long as a hook needs at most.
+# A helper answers at once that it is ready. Then it may take as long as a hook needs at most, unless this process
+# could not do the work any more after that.
 _READY_SECONDS = 0.4
 _ANSWER_SECONDS = 11.0
+_OWN_SECONDS = 5.5
 
 VARIABLES = frozenset(
     (
@@ -103,14 +107,14 @@ def ask_helper(agent: str, event_name: str, data: bytes) -> str:
         return BUSY  # a sandbox
     try:
         connection.settimeout(_READY_SECONDS)
+        if sys.platform == "linux":
+            connection.setsockopt(1, 16, 1)  # SOL_SOCKET, SO_PASSCRED
         connection.connect(path)
         if peer_uid(connection) != os.geteuid():
             return BUSY
         connection.sendall(_request(base, agent, event_name, data))
-        ready = connection.recv(5)
-        if len(ready) != 5 or ready[:1] != READY:
-            return BUSY
-        return _await_helper(connection, int.from_bytes(ready[1:], "big"))
+        worker = _ready_worker(connection)
+        return _await_helper(connection, worker) if worker else BUSY
     except ConnectionRefusedError:
         return ABSENT
     except OSError:
@@ -135,14 +139,26 @@ def wants_helper(base: str) -> bool:
     return not ownership_problem(os.path.realpath(base)) and load_settings().settings.resident
 
 
+def _ready_worker(connection: socket.socket) -> int:
+    """The process that is ready to do the work; 0 if none is."""
+    if sys.platform != "linux":
+        ready = connection.recv(5)
+        return int.from_bytes(ready[1:], "big") if ready[:1] == READY else 0
+    # Not the number in the message: it will be killed if it hangs, and must not be another process. The system
+    # adds the true one (SOL_SOCKET, SCM_CREDENTIALS).
+    ready, extra, *_ = connection.recvmsg(5, socket.CMSG_SPACE(12))
+    sender = [data for level, kind, data in extra if (level, kind) == (1, 2)]
+    return int.from_bytes(sender[0][:4], sys.byteorder) if ready[:1] == READY and sender else 0
+
+
 def _await_helper(connection: socket.socket, worker: int) -> str:
-    connection.settimeout(_ANSWER_SECONDS)
+    connection.settimeout(max(_READY_SECONDS, min(_ANSWER_SECONDS, _seconds_left() - _OWN_SECONDS)))
     connection.sendall(GO)
     try:
         return SERVED if connection.recv(1) == DONE else BUSY
     except TimeoutError:
         os.kill(worker, 9)  # it may hold locks; the connection is open, so the id is still the worker's
-        return HUNG
+        return BUSY
 
 
 def _request(base: str, agent: str, event_name: str, data: bytes) -> bytes:
@@ -192,7 +208,7 @@ def peer_uid(connection: socket.socket) -> int:
 
 def _read_input() -> bytes:
     """The input from the agent; empty on a terminal. Some agents never close the input, so complete JSON is
-    enough."""
+    enough, and after a while whatever came."""
     stream = sys.stdin
     if stream is None or stream.isatty():
         return b""
@@ -200,15 +216,17 @@ def _read_input() -> bytes:
         return stream.buffer.read()
     import select
 
-    descriptor, pieces, size = stream.fileno(), [b""], 0
-    while True:
-        # Checked only while no more input is there, because each check parses all of it.
-        patience = None
-        if not select.select([descriptor], [], [], 0)[0] and pieces[-1].rstrip().endswith(b"}"):
-            patience = _WAIT_FOR_END_SECONDS if _is_whole(pieces) else None
-        if not select.select([descriptor], [], [], patience)[0]:
-            break
-        piece = os.read(descriptor, 1 << 20)
+    descriptor, pieces, size = stream.fileno(), list[bytes](), 0
+
+    def comes(seconds: float) -> bool:
+        return bool(select.select([descriptor], [], [], seconds)[0])
+
+    # Checked only when no more comes, because each check parses all of it.
+    while comes(_WAIT_FOR_END_SECONDS) or (not _is_whole(pieces) and comes(_WAIT_FOR_MORE_SECONDS)):
+        try:
+            piece = os.read(descriptor, 1 << 20)
+        except OSError:
+            break  # it cannot be read: a tool may be about to run all the same
         if not piece:
             break
         if size < MOST_INPUT:  # the rest is read, so that the agent does not block, and discarded
@@ -226,16 +244,28 @@ def _is_whole(pieces: list[bytes]) -> bool:
         return False
 
 
-def _silence_output() -> None:
-    """Discard all output, also that of git and of a failing interpreter."""
+def _silence_output() -> int | None:
+    """Discard all output, also that of git and of a failing interpreter. Returns the output that there was; None
+    if the agent closed it."""
+    try:
+        output = os.dup(1)
+    except OSError:
+        output = None
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
+    return output
+
+
+def _seconds_left() -> float:
+    return _ends_at - time.monotonic()
 
 
 def end_at_last(agent: str, seconds: int = 0) -> None:
     """End this process after `seconds`, whatever it does."""
+    global _ends_at
     seconds = seconds or _MOST_SECONDS
+    _ends_at = time.monotonic() + seconds
     if sys.platform != "win32":
         try:
             import _signal as signal  # type: ignore[import-not-found] # `signal` first makes enums of the numbers

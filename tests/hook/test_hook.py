@@ -646,6 +646,48 @@ def test_an_input_that_is_never_closed_is_read_once_it_is_whole(project: Path, m
     assert len(manager.list_checkpoints(project)) == 1
 
 
+@pytest.mark.parametrize("sent", [0, 80])
+def test_an_input_that_is_never_completed_counts_as_a_tool_that_may_write(
+    project: Path, manager: CheckpointManager, sent: int
+) -> None:
+    command = [sys.executable, "-m", "shadowsnap", "hook", "claude"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=project) as process:
+        process.stdin.write(json.dumps(tool(project)).encode()[:sent])
+        process.stdin.flush()
+        assert process.wait(timeout=15) == 0
+    assert len(manager.list_checkpoints(project)) == 1
+
+
+def test_a_long_input_that_comes_slowly_is_not_parsed_again_and_again(
+    project: Path, manager: CheckpointManager
+) -> None:
+    """Each piece of it could be the end of the JSON."""
+    script = (
+        "import time; from shadowsnap.hook import client\n"
+        "client._is_whole = lambda pieces: time.sleep(4); client.main(['claude'])"
+    )
+    data = json.dumps(tool(project, content="}" * (2 << 20))).encode()
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as process:
+        for at in range(0, len(data), 1 << 18):
+            process.stdin.write(data[at : at + (1 << 18)])
+            process.stdin.flush()
+            time.sleep(0.05)  # it has read all of that by then
+        process.stdin.close()
+        assert process.wait(timeout=15) == 0
+    assert len(manager.list_checkpoints(project)) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell closes the descriptors")
+@pytest.mark.parametrize("how", [">&-", "<&- >&- 2>&-", "0>/dev/null"])
+def test_closed_descriptors_stop_no_snapshot(project: Path, manager: CheckpointManager, how: str) -> None:
+    """An agent that wants no output may close it."""
+    command = f'"$0" -m shadowsnap hook claude {how}'
+    words, data = ["/bin/sh", "-c", command, sys.executable], json.dumps(tool(project)).encode()
+    done = subprocess.run(words, input=data, cwd=project, check=False)
+    assert done.returncode == 0
+    assert len(manager.list_checkpoints(project)) == 1
+
+
 def test_the_installed_hook_runs_whatever_modules_a_project_has(project: Path, manager: CheckpointManager) -> None:
     from shadowsnap.agents.install import program_words
 
