@@ -126,6 +126,10 @@ def before_tool(event: HookEvent, session: HookSession) -> None:
 
 def _take(event: HookEvent, session: HookSession, loop: AgentLoop) -> Outcome:
     """Take the snapshot of a turn, or a further one of what it names now. The session is locked."""
+    began = session.record.get("began", 0.0) if session.record.get("prompted") else 0.0
+    for watcher in watchers.values():
+        if watcher.compared_at < began:
+            watcher.doubt()  # another process served the prompt, and nothing was compared since
     loop.resume_turn(session.state_of(event))
     outcome = loop.before_tool(event.tool, event.tool_input, event.cwd, event.roots)
     # What is refused now (git is missing, the directory is not there yet) may not be at the next call.
