@@ -172,10 +172,10 @@ def _request(base: str, agent: str, event_name: str, data: bytes) -> bytes:
 
 def facts(base: str) -> bytes:
     """What must be equal in two processes, so that both do the work of a hook in the same way: the program, the
-    store, the variables, the git on the PATH, and the mounts."""
+    store, the variables, the git on the PATH, the mounts, and the rights."""
     variables = os.environ
     names = sorted(name for name in variables if name in VARIABLES or name.startswith("SHADOWSNAP_"))
-    parts = [shadowsnap.__version__, str(shadowsnap.__file__), base, _git_path(), _mount_namespace()]
+    parts = [shadowsnap.__version__, str(shadowsnap.__file__), base, _git_path(), _mount_namespace(), _rights()]
     return os.fsencode("\0".join((*parts, *(f"{name}={variables[name]}" for name in names))))
 
 
@@ -194,6 +194,19 @@ def _mount_namespace() -> str:
         return f"{root.st_dev} {root.st_ino} {os.readlink('/proc/self/ns/mnt')}"
     except OSError:
         return ""
+
+
+_RIGHTS = (b"Gid:", b"Groups:", b"CapEff:", b"NoNewPrivs:", b"Seccomp:")
+
+
+def _rights() -> str:
+    """What decides which files this process may read, besides the user: a sandbox may forbid some without other
+    mounts, and what cannot be read is not captured."""
+    try:
+        with open("/proc/self/status", "rb") as file:
+            return b"".join(line for line in file if line.startswith(_RIGHTS)).decode()
+    except OSError:
+        return str(os.getgroups())
 
 
 def peer_uid(connection: socket.socket) -> int:

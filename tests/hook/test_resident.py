@@ -627,6 +627,21 @@ def test_a_sandbox_that_hides_other_files(project: Path, base: Path, manager: Ch
 # --- what people see of it ------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the groups are compared")
+def test_a_sandbox_that_forbids_files(project: Path, base: Path) -> None:
+    """It may forbid them with the same mounts. A helper that was started in it cannot read what others can."""
+    with_helper(project, base)
+    script = (
+        "import ctypes, sys; ctypes.CDLL(None).prctl(int(sys.argv[1]), 1, 0, 0, 0)\n"
+        "from shadowsnap.hook import client; print(client.ask_helper('claude', '', sys.stdin.buffer.read()))"
+    )
+    set_no_new_privileges, nothing = 38, 0
+    for option, answer in ((nothing, client.SERVED), (set_no_new_privileges, client.BUSY)):
+        words = [sys.executable, "-c", script, str(option)]
+        done = subprocess.run(words, input=event(project, "t0"), stdout=subprocess.PIPE, check=True, timeout=60)
+        assert done.stdout.decode().strip() == answer
+
+
 def test_switched_off_none_is_started(project: Path, base: Path, home: Path) -> None:
     config = home / ".config" / "shadowsnap" / "config.toml"
     config.parent.mkdir(parents=True)
