@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shadowsnap.base import configured_base
-from shadowsnap.errors import DeadlineExceeded, LockTimeout, StoreNotOurs
+from shadowsnap.errors import DeadlineExceeded, GitMissing, LockTimeout, StoreNotOurs
 from shadowsnap.files import ownership_problem
 from shadowsnap.hook.client import end_at_last
 from shadowsnap.hook.payload import (
@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # what takes snapshots is loaded by the hooks that need it: m
 # Agents wait between 20 s (as we install it) and 600 s for a hook. The files that a tool names are
 # captured after this, within a few seconds more.
 DEADLINE = 8.0
+# After the lock of a session was waited for in vain.
+_SECONDS_WITHOUT_RECORD = 2.5
 # A person waits for a rollback, and nothing else does.
 _ROLLBACK_SECONDS = 28
 _PROMPT_LENGTH = 2000
@@ -106,10 +108,20 @@ def before_tool(event: HookEvent, session: HookSession) -> None:
     if _covers(session, event):
         _note_tool(event, session)
         return
+    try:
+        _protect(event, session)
+    except (OSError, LockTimeout) as problem:
+        if in_helper and not _is_about_time(problem):
+            raise
+        _log(event.agent, event, "failed", problem)
+        _protect_without_record(event, session)
+    _note_tool(event, session)
+
+
+def _protect(event: HookEvent, session: HookSession) -> None:
     with session.lock(DEADLINE):
         session.read()
         if _covers(session, event):  # by the hook that we waited for
-            _note_tool(event, session)
             return
         loop = _agent_loop()
         if not session.is_same_turn(event):
@@ -121,7 +133,19 @@ def before_tool(event: HookEvent, session: HookSession) -> None:
         if _is_for_the_hook(outcome):
             raise NotDone
         _log_taken(event, loop, outcome)
-    _note_tool(event, session)
+
+
+def _protect_without_record(event: HookEvent, session: HookSession) -> None:
+    """The record of the session cannot be read or written, or its lock is held by a process that hangs. A snapshot
+    and a turn too many do no harm."""
+    loop = _agent_loop(_SECONDS_WITHOUT_RECORD)
+    if not session.is_same_turn(event):
+        session.record = session.next_turn(event, "", prompted=False)
+    loop.resume_turn(session.state_of(event))
+    outcome = loop.before_tool(event.tool, event.tool_input, event.cwd, event.roots)
+    if _is_for_the_hook(outcome):
+        raise NotDone
+    _log_taken(event, loop, outcome)
 
 
 def _take(event: HookEvent, session: HookSession, loop: AgentLoop) -> Outcome:
@@ -347,11 +371,11 @@ def _redacted(prompt: str) -> str:
     return redacted_beginning(prompt, _PROMPT_LENGTH, load_settings().settings.redact)
 
 
-def _agent_loop() -> AgentLoop:
+def _agent_loop(seconds: float | None = None) -> AgentLoop:
     from shadowsnap.access import Access
     from shadowsnap.loop import AgentLoop
 
-    access = Access.of_person(deadline=DEADLINE)
+    access = Access.of_person(deadline=DEADLINE if seconds is None else seconds)
     access.watchers = watchers
     return AgentLoop(access)
 
@@ -369,7 +393,8 @@ def _ran_out_of_time(problem: Exception | None) -> bool:
 
 def _is_for_the_hook(outcome: Outcome) -> bool:
     """Whether what failed in the helper may succeed in the hook's own process."""
-    return in_helper and outcome.status == "failed" and not _is_about_time(outcome.error)
+    failed = outcome.status == "failed" or isinstance(outcome.error, GitMissing)
+    return in_helper and failed and not _is_about_time(outcome.error)
 
 
 def _is_about_time(problem: Exception | None) -> bool:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +331,25 @@ def test_a_session_start_prunes_and_begins_the_first_snapshot(
 
 
 # --- several at once ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["run", "record", "lock"])
+def test_a_session_that_cannot_be_recorded_is_protected_all_the_same(
+    project: Path, store: Path, manager: CheckpointManager, damage: str
+) -> None:
+    """Its folder or file cannot be written, or a process that hangs holds its lock."""
+    hook("claude", tool(project, "t1", file_path="README.md"))
+    run = store / "run"
+    change(project, "by the person\n")
+    with locked(run / "s-s1.lock", "hanging", Deadline(1)) if damage == "lock" else nullcontext():
+        if damage == "run":
+            shutil.rmtree(run)
+            run.write_text("a file")
+        elif damage == "record":
+            (run / "s-s1.json").unlink()
+            (run / "s-s1.json").mkdir()
+        run_with("handle.DEADLINE = 1.0", tool(project, "t2", name="Bash", command="make"))
+    assert manager.contents(project, "last", ["README.md"]) == {"README.md": b"by the person\n"}
 
 
 def test_two_agents_that_fire_for_the_same_tool_take_one_checkpoint(
@@ -785,3 +805,17 @@ def test_a_late_stop_does_not_end_the_next_turn(project: Path, manager: Checkpoi
     (project / "more").write_text("1\n")
     hook("claude", stops[1])
     assert turns_of(project, manager) == [("ask t1", "interrupted", 1), ("ask t2", "done", 2)]
+
+
+def test_a_late_tool_of_the_last_turn_begins_no_turn(project: Path, manager: CheckpointManager) -> None:
+    """Its hook waited for a lock when the person interrupted the agent and asked for something else."""
+    for turn in ("t1", "t2"):
+        hook("claude", prompt_and_stop(project, turn)[0])
+        hook("claude", tool(project, turn))
+        change(project, f"by {turn}\n")
+    hook("claude", tool(project, "t1", file_path="new.txt"))
+    (project / "new.txt").write_text("late\n")
+    hook("claude", tool(project, "t2"))
+    hook("claude", prompt_and_stop(project, "t2")[1])
+    assert turns_of(project, manager) == [("ask t1", "interrupted", 1), ("ask t2", "done", 2)]
+    assert manager.contents(project, "2", ["README.md"]) == {"README.md": b"by t1\n"}

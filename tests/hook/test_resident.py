@@ -317,6 +317,27 @@ def test_out_of_memory(project: Path, base: Path, manager: CheckpointManager) ->
     assert not [entry for entry in hooklog.read_log() if entry["status"] == "failed"]
 
 
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process are a thing of Linux")
+@pytest.mark.parametrize("limit", range(9, 13))
+def test_out_of_descriptors(project: Path, base: Path, manager: CheckpointManager, limit: int) -> None:
+    """With few, some steps of the work succeed, and what cannot be opened must not count as absent."""
+    helper = with_helper(project, base)
+    resource.prlimit(helper, resource.RLIMIT_NOFILE, (limit, limit))
+    assert takes_a_checkpoint(project, manager)
+    stop = json.loads(event(project, "turn-1")) | {"hook_event_name": "Stop"}
+    subprocess.run(HOOK, input=json.dumps(stop).encode(), check=True, timeout=60)
+    assert manager.timeline(project)[0].status == "done"
+
+
+def test_no_helper_is_started_where_it_could_open_few_files(project: Path, base: Path) -> None:
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))\n"
+    script = limited + "from shadowsnap.hook import server; sys.exit(server.main(sys.argv[1:]))"
+    hook(project, "t0", env={**os.environ, "SHADOWSNAP_RESIDENT": "0"})
+    (base / client.RECORD).touch()
+    subprocess.run([sys.executable, "-c", script, str(base)], check=True, timeout=20)
+    assert running_helper(str(base)) is None
+
+
 def test_a_request_that_hangs_keeps_no_other_waiting(project: Path, base: Path) -> None:
     with_helper(project, base)
     with socket.socket(socket.AF_UNIX) as silent:
