@@ -313,9 +313,13 @@ class Access:
         watcher = self.watchers.get(project.id)
         if watcher is None or not watcher.knows:
             return
+        began_at = time.time()
         try:
-            with self.looking(self.store(), project, "compare the files") as space:
-                watcher.note_touched(files_to_examine(space))
+            # Without the lock: no tool waits for this, not even if this process is stopped meanwhile.
+            store = self.store()
+            git = store.git(self.deadline(project.workdir))
+            here = git.bound(work_tree=project.workdir, index_file=store.index_file(project.id))
+            watcher.note_compared(files_to_examine(here), began_at)
         except BaseException:
             watcher.doubt()
             raise

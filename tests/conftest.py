@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import re
-import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator
@@ -22,7 +21,6 @@ from hypothesis import strategies
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 import helpers
-from shadowsnap.git import repository
 
 # --- the whole run ----------------------------------------------------------------------------------
 
@@ -161,23 +159,6 @@ def _shortcuts(request: pytest.FixtureRequest) -> Iterator[None]:
     """As `--fast-paths` says."""
     way = request.config.getoption("--fast-paths")
     with fastpaths.forced(way) if way else nullcontext():
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _version_of_git() -> Iterator[None]:
-    """Each new store asks git for its version. The installed git answers the same thousands of times."""
-    ask, installed, answers = repository._ask_version, shutil.which("git"), []
-
-    def remembered(executable: str) -> tuple[int, ...]:
-        if executable != installed:
-            return ask(executable)
-        if not answers:
-            answers.append(ask(executable))
-        return answers[0]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repository, "_ask_version", remembered)
         yield
 
 

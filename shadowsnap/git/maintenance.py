@@ -123,8 +123,8 @@ def put_in_place(git: Git) -> None:
 
 
 def take_packs(source: Git, target: Git, wanted: Collection[str]) -> int:
-    """Give a repository the packs of another that have wanted objects which it does not have; their size. Files
-    are shared where the file system can do that."""
+    """Give a repository copies of the packs of another that have wanted objects which it does not have; their
+    size."""
     asked = "".join(f"{name}\n" for name in wanted).encode()
     answer = target.run("cat-file", "--batch-check=%(objectname)", "--buffer", stdin=asked).decode("ascii")
     missing = {row.split()[0] for row in answer.splitlines() if row.endswith(" missing")}
@@ -136,19 +136,23 @@ def take_packs(source: Git, target: Git, wanted: Collection[str]) -> int:
         total += index.with_suffix(".pack").stat().st_size
         folder.mkdir(parents=True, exist_ok=True)
         for path in (index.with_suffix(".pack"), index):
-            _share(path, folder / path.name)
+            _copy(path, folder / path.name)
     sync_directory(folder)
     return total
 
 
-def _share(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except FileExistsError:
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file that git made. No hard link: a change of the one would change the other."""
+    if target.exists():
         return
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(source, target)
-    sync_files([target])
+    partial = target.with_name(f"tmp_pack_{os.getpid()}_{target.name}")
+    try:
+        shutil.copy(source, partial)  # with its permission bits
+        sync_files([partial])
+        partial.replace(target)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def _move(source: Path, target: Path) -> None:

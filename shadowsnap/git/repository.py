@@ -285,7 +285,7 @@ def _version(executable: str, memory: Path | None) -> tuple[int, ...]:
                 return tuple(int(part) for part in known["version"])
         except (OSError, ValueError, KeyError, TypeError):
             pass  # absent or damaged: ask git again
-    version = _ask_version(executable)
+    version = _ask_version(executable, seen.st_mtime_ns, seen.st_size)
     if memory is not None:
         try:
             memory.write_text(json.dumps({"git": identity, "version": version}), "utf-8")
@@ -294,7 +294,9 @@ def _version(executable: str, memory: Path | None) -> tuple[int, ...]:
     return version
 
 
-def _ask_version(executable: str) -> tuple[int, ...]:
+@lru_cache(maxsize=8)
+def _ask_version(executable: str, *_identity: int) -> tuple[int, ...]:
+    """The version that a program prints. It is asked once, however many stores this process makes."""
     try:
         process = Process(executable, ["version"], sealed_environment())
     except OSError as problem:

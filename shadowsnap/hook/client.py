@@ -22,8 +22,12 @@ except ImportError:
 
 # The process ends after this, whatever hangs: a dead network drive, an agent that never closes the input.
 _MOST_SECONDS = 17
-# How long to wait for the end of an input that is complete JSON already.
+_ends_at = float("inf")
+# How long to wait for the end of an input that is complete JSON already, and then for more of one that is not.
 _WAIT_FOR_END_SECONDS = 1.0
+_WAIT_FOR_MORE_SECONDS = 4.0
+# Left for the files that the tool names, if there was no time for everything.
+_NAMED_SECONDS = 2.5
 # A longer input is cut: the tool and its files come before the content that it writes.
 MOST_INPUT = 64 << 20
 
@@ -35,10 +39,7 @@ def main(words: list[str]) -> int:
         agent, event_name = (*words, "", "")[:2]
         end_at_last(agent)
         gc.disable()  # in so short a process, collecting costs more than it saves
-        try:
-            data = _read_input()
-        except (OSError, ValueError):  # a directory, or a terminal that is gone: as good as no input
-            data = b""
+        data = _read_input()
         try:
             helper = ask_helper(agent, event_name, data)
         except Exception:  # the files must be safe without the helper, too
@@ -46,8 +47,7 @@ def main(words: list[str]) -> int:
         if helper != SERVED:
             from shadowsnap.hook import handle
 
-            if helper == HUNG:
-                handle.DEADLINE = _MOST_SECONDS - _ANSWER_SECONDS - 3
+            handle.DEADLINE = min(handle.DEADLINE, max(1.0, _seconds_left() - _NAMED_SECONDS))
             answer = handle.run_hook(agent, data, event_name)
             if answer:
                 os.write(stdout, answer)
@@ -71,12 +71,14 @@ _OFF_WORDS = ("0", "false", "no", "off")
 # The name of a socket has at most 103 bytes on macOS, and 107 on Linux.
 _LONGEST_PATH = 103
 
-SERVED, ABSENT, BUSY, HUNG = "served", "absent", "busy", "hung"
+SERVED, ABSENT, BUSY = "served", "absent", "busy"
 READY, GO, DONE, REFUSED = b"R", b"G", b"D", b"N"
 
-# A helper answers at once that it is ready. Then it may take as long as a hook needs at most.
+# A helper answers at once that it is ready. Then it may take as long as a hook needs at most, unless this process
+# could not do the work any more after that.
 _READY_SECONDS = 0.4
 _ANSWER_SECONDS = 11.0
+_OWN_SECONDS = 5.5
 
 VARIABLES = frozenset(
     (
@@ -105,14 +107,14 @@ def ask_helper(agent: str, event_name: str, data: bytes) -> str:
         return BUSY  # a sandbox
     try:
         connection.settimeout(_READY_SECONDS)
+        if sys.platform == "linux":
+            connection.setsockopt(1, 16, 1)  # SOL_SOCKET, SO_PASSCRED
         connection.connect(path)
         if peer_uid(connection) != os.geteuid():
             return BUSY
         connection.sendall(_request(base, agent, event_name, data))
-        ready = connection.recv(5)
-        if len(ready) != 5 or ready[:1] != READY:
-            return BUSY
-        return _await_helper(connection, int.from_bytes(ready[1:], "big"))
+        worker = _ready_worker(connection)
+        return _await_helper(connection, worker) if worker else BUSY
     except ConnectionRefusedError:
         return ABSENT
     except OSError:
@@ -137,14 +139,26 @@ def wants_helper(base: str) -> bool:
     return not ownership_problem(os.path.realpath(base)) and load_settings().settings.resident
 
 
+def _ready_worker(connection: socket.socket) -> int:
+    """The process that is ready to do the work; 0 if none is."""
+    if sys.platform != "linux":
+        ready = connection.recv(5)
+        return int.from_bytes(ready[1:], "big") if ready[:1] == READY else 0
+    # Not the number in the message: it will be killed if it hangs, and must not be another process. The system
+    # adds the true one (SOL_SOCKET, SCM_CREDENTIALS).
+    ready, extra, *_ = connection.recvmsg(5, socket.CMSG_SPACE(12))
+    sender = [data for level, kind, data in extra if (level, kind) == (1, 2)]
+    return int.from_bytes(sender[0][:4], sys.byteorder) if ready[:1] == READY and sender else 0
+
+
 def _await_helper(connection: socket.socket, worker: int) -> str:
-    connection.settimeout(_ANSWER_SECONDS)
+    connection.settimeout(max(_READY_SECONDS, min(_ANSWER_SECONDS, _seconds_left() - _OWN_SECONDS)))
     connection.sendall(GO)
     try:
         return SERVED if connection.recv(1) == DONE else BUSY
     except TimeoutError:
         os.kill(worker, 9)  # it may hold locks; the connection is open, so the id is still the worker's
-        return HUNG
+        return BUSY
 
 
 def _request(base: str, agent: str, event_name: str, data: bytes) -> bytes:
@@ -158,10 +172,10 @@ def _request(base: str, agent: str, event_name: str, data: bytes) -> bytes:
 
 def facts(base: str) -> bytes:
     """What must be equal in two processes, so that both do the work of a hook in the same way: the program, the
-    store, the variables, the git on the PATH, and the mounts."""
+    store, the variables, the git on the PATH, the mounts, and the rights."""
     variables = os.environ
     names = sorted(name for name in variables if name in VARIABLES or name.startswith("SHADOWSNAP_"))
-    parts = [shadowsnap.__version__, str(shadowsnap.__file__), base, _git_path(), _mount_namespace()]
+    parts = [shadowsnap.__version__, str(shadowsnap.__file__), base, _git_path(), _mount_namespace(), _rights()]
     return os.fsencode("\0".join((*parts, *(f"{name}={variables[name]}" for name in names))))
 
 
@@ -182,6 +196,19 @@ def _mount_namespace() -> str:
         return ""
 
 
+_RIGHTS = (b"Gid:", b"Groups:", b"CapEff:", b"NoNewPrivs:", b"Seccomp:")
+
+
+def _rights() -> str:
+    """What decides which files this process may read, besides the user: a sandbox may forbid some without other
+    mounts, and what cannot be read is not captured."""
+    try:
+        with open("/proc/self/status", "rb") as file:
+            return b"".join(line for line in file if line.startswith(_RIGHTS)).decode()
+    except OSError:
+        return str(os.getgroups())
+
+
 def peer_uid(connection: socket.socket) -> int:
     """The user at the other end."""
     if sys.platform == "linux":
@@ -194,7 +221,7 @@ def peer_uid(connection: socket.socket) -> int:
 
 def _read_input() -> bytes:
     """The input from the agent; empty on a terminal. Some agents never close the input, so complete JSON is
-    enough."""
+    enough, and after a while whatever came."""
     stream = sys.stdin
     if stream is None or stream.isatty():
         return b""
@@ -202,15 +229,17 @@ def _read_input() -> bytes:
         return stream.buffer.read()
     import select
 
-    descriptor, pieces, size = stream.fileno(), [b""], 0
-    while True:
-        # Checked only while no more input is there, because each check parses all of it.
-        patience = None
-        if not select.select([descriptor], [], [], 0)[0] and pieces[-1].rstrip().endswith(b"}"):
-            patience = _WAIT_FOR_END_SECONDS if _is_whole(pieces) else None
-        if not select.select([descriptor], [], [], patience)[0]:
-            break
-        piece = os.read(descriptor, 1 << 20)
+    descriptor, pieces, size = stream.fileno(), list[bytes](), 0
+
+    def comes(seconds: float) -> bool:
+        return bool(select.select([descriptor], [], [], seconds)[0])
+
+    # Checked only when no more comes, because each check parses all of it.
+    while comes(_WAIT_FOR_END_SECONDS) or (not _is_whole(pieces) and comes(_WAIT_FOR_MORE_SECONDS)):
+        try:
+            piece = os.read(descriptor, 1 << 20)
+        except OSError:
+            break  # it cannot be read: a tool may be about to run all the same
         if not piece:
             break
         if size < MOST_INPUT:  # the rest is read, so that the agent does not block, and discarded
@@ -239,9 +268,15 @@ def _silence_output() -> int:
     return stdout
 
 
+def _seconds_left() -> float:
+    return _ends_at - time.monotonic()
+
+
 def end_at_last(agent: str, seconds: int = 0) -> None:
     """End this process after `seconds`, whatever it does."""
+    global _ends_at
     seconds = seconds or _MOST_SECONDS
+    _ends_at = time.monotonic() + seconds
     if sys.platform != "win32":
         try:
             import _signal as signal  # type: ignore[import-not-found] # `signal` first makes enums of the numbers

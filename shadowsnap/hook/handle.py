@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # what takes snapshots is loaded by the hooks that need it: m
 # Agents wait between 20 s (as we install it) and 600 s for a hook. The files that a tool names are
 # captured after this, within a few seconds more.
 DEADLINE = 8.0
+# After the lock of a session was waited for in vain.
+_SECONDS_WITHOUT_RECORD = 2.5
 # A person waits for a rollback, and nothing else does.
 _ROLLBACK_SECONDS = 28
 _PROMPT_LENGTH = 2000
@@ -106,10 +108,20 @@ def before_tool(event: HookEvent, session: HookSession) -> None:
     if _covers(session, event):
         _note_tool(event, session)
         return
+    try:
+        _protect(event, session)
+    except (OSError, LockTimeout) as problem:
+        if in_helper and not _is_about_time(problem):
+            raise
+        _log(event.agent, event, "failed", problem)
+        _protect_without_record(event, session)
+    _note_tool(event, session)
+
+
+def _protect(event: HookEvent, session: HookSession) -> None:
     with session.lock(DEADLINE):
         session.read()
         if _covers(session, event):  # by the hook that we waited for
-            _note_tool(event, session)
             return
         loop = _agent_loop()
         if not session.is_same_turn(event):
@@ -121,11 +133,27 @@ def before_tool(event: HookEvent, session: HookSession) -> None:
         if _is_for_the_hook(outcome):
             raise NotDone
         _log_taken(event, loop, outcome)
-    _note_tool(event, session)
+
+
+def _protect_without_record(event: HookEvent, session: HookSession) -> None:
+    """The record of the session cannot be read or written, or its lock is held by a process that hangs. A snapshot
+    and a turn too many do no harm."""
+    loop = _agent_loop(_SECONDS_WITHOUT_RECORD)
+    if not session.is_same_turn(event):
+        session.record = session.next_turn(event, "", prompted=False)
+    loop.resume_turn(session.state_of(event))
+    outcome = loop.before_tool(event.tool, event.tool_input, event.cwd, event.roots)
+    if _is_for_the_hook(outcome):
+        raise NotDone
+    _log_taken(event, loop, outcome)
 
 
 def _take(event: HookEvent, session: HookSession, loop: AgentLoop) -> Outcome:
     """Take the snapshot of a turn, or a further one of what it names now. The session is locked."""
+    began = session.record.get("began", 0.0) if session.record.get("prompted") else 0.0
+    for watcher in watchers.values():
+        if watcher.compared_at < began:
+            watcher.doubt()  # another process served the prompt, and nothing was compared since
     loop.resume_turn(session.state_of(event))
     outcome = loop.before_tool(event.tool, event.tool_input, event.cwd, event.roots)
     # What is refused now (git is missing, the directory is not there yet) may not be at the next call.
@@ -343,11 +371,11 @@ def _redacted(prompt: str) -> str:
     return redacted_beginning(prompt, _PROMPT_LENGTH, load_settings().settings.redact)
 
 
-def _agent_loop() -> AgentLoop:
+def _agent_loop(seconds: float | None = None) -> AgentLoop:
     from shadowsnap.access import Access
     from shadowsnap.loop import AgentLoop
 
-    access = Access.of_person(deadline=DEADLINE)
+    access = Access.of_person(deadline=DEADLINE if seconds is None else seconds)
     access.watchers = watchers
     return AgentLoop(access)
 

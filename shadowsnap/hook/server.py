@@ -53,6 +53,8 @@ _SCAN_SECONDS = 60.0
 _MOST_REQUESTS = 2000
 """A worker is replaced after this number of requests."""
 _MOST_WORDS = 1 << 20
+_MOST_FILES = 256
+"""More are never open at once."""
 # What hooks import late, to be there before the first of them comes.
 _ROOMS = ("git", "store", "snapshot", "hook")
 _MODULES = ("loop", "manager")
@@ -63,8 +65,8 @@ def main(arguments: list[str]) -> int:
     os.umask(0o077)
     os.chdir("/")
     record = os.open(os.path.join(base, client.RECORD), os.O_RDWR | os.O_CLOEXEC)
-    if not any(_tries(record)):
-        return 0  # another one was faster
+    if not any(_tries(record)) or not _may_open_enough_files():
+        return 0  # another one was faster, or every request would fail
     # At once: while the record names an earlier helper, `helper stop` would end a process that has its id now.
     about = {"pid": os.getpid(), "started_at": time.time(), "version": shadowsnap.__version__}
     os.ftruncate(record, 0)
@@ -72,6 +74,17 @@ def main(arguments: list[str]) -> int:
     _import_everything()
     Helper(base, record).run()
     return 0
+
+
+def _may_open_enough_files() -> bool:
+    """Whether this process can do the work of any hook. The one that started it may have had a lower limit."""
+    import resource  # not on Windows
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < _MOST_FILES:  # -1 is no limit
+        soft = _MOST_FILES if hard < 0 else min(_MOST_FILES, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft < 0 or soft >= _MOST_FILES
 
 
 def _tries(record: int) -> Iterator[bool]:

@@ -21,6 +21,7 @@ from shadowsnap.base import configured_base
 from shadowsnap.deadline import Deadline
 from shadowsnap.files import (
     append_bounded,
+    check_resources,
     make_private_folder,
     parse_json,
     parse_json_lines,
@@ -74,7 +75,10 @@ class HookSession:
             with open(self.path, "rb") as file:
                 self.last_seen = os.fstat(file.fileno()).st_mtime
                 record = parse_json(file.read())
-        except (OSError, ValueError):
+        except OSError as problem:
+            check_resources(problem)  # the helper has none left, but the hook's own process will
+            record = {}
+        except ValueError:
             record = {}
         self.record = _valid_fields(record)
 
@@ -93,8 +97,12 @@ class HookSession:
         if event.is_helper or self.is_child:
             # A subagent may go on after the turn that started it, when the person may have edited already.
             return self.record.get("ended") is not True
+        if event.turn and (event.turn == turn or event.turn in self.record.get("also", ())):
+            return True
         if event.turn:
-            return event.turn == turn or event.turn in self.record.get("also", ())
+            # The hook of a tool may come late, when a new prompt has interrupted its turn already.
+            is_late = event.kind == TOOL and event.turn in self.record.get("over", ())
+            return is_late and self.record.get("ended") is not True
         if self.record.get("ended") is True:
             return False
         silent = time.time() - self.last_seen > _SILENCE_SECONDS
@@ -165,6 +173,15 @@ class HookSession:
 
     def begin_turn(self, event: HookEvent, prompt: str, *, prompted: bool) -> None:
         """Begin another turn. Its directories and files come with the tool calls."""
+        self.record = self.next_turn(event, prompt, prompted=prompted)
+        try:
+            os.unlink(self._tools_path)
+        except OSError:
+            pass
+        self.write()
+
+    def next_turn(self, event: HookEvent, prompt: str, *, prompted: bool) -> dict[str, Any]:
+        """The record of the turn after this one."""
         root = self.record.get("root") or event.cwd
         count = self.record.get("count", 0)
         count = count + 1 if isinstance(count, int) else 1
@@ -172,23 +189,20 @@ class HookSession:
         if event.turn:
             prompt = prompt or asked.get(event.turn, "")
             asked = dict(list({**asked, event.turn: prompt}.items())[-_PROMPTS_KEPT:])
-        self.record = {
+        over = [*self.record.get("over", ()), *([self.record["turn"]] if "state" in self.record else ())]
+        return {
             "root": root,
             "turn": event.turn or f"#{count}",
             "count": count,
             "key": f"{time.time_ns()}-{os.getpid()}",  # if a hook dies, the next one goes on with the same turn
             "prompt": prompt,
             "asked": asked,
+            "over": over[-_PROMPTS_KEPT:],
             "prompted": prompted or self.record.get("prompted") is True,
             "began": time.time(),
             "transcript": self._mark_transcript(event),
             "shell": self.record.get("shell") is True,
         }
-        try:
-            os.unlink(self._tools_path)
-        except OSError:
-            pass
-        self.write()
 
     def continue_turn(self, event: HookEvent) -> None:
         """Continue the turn with another message, even if it had ended."""
@@ -291,10 +305,10 @@ def _valid_fields(record: Any) -> dict[str, Any]:
         return {}
     kinds: dict[str, Any] = {"turn": str, "count": int, "prompt": str, "prompted": bool, "state": dict}
     kinds |= {"began": (int, float), "key": str, "again": int}
-    kinds |= {"folders": list, "files": list, "also": list, "ended": bool, "shell": bool, "parent": str}
-    kinds |= {"transcript": list, "asked": dict, "root": str}
+    kinds |= {"folders": list, "files": list, "also": list, "over": list, "transcript": list, "asked": dict}
+    kinds |= {"ended": bool, "shell": bool, "parent": str, "root": str}
     found = {name: record[name] for name, kind in kinds.items() if isinstance(record.get(name), kind)}
-    for name in ("folders", "files", "also"):
+    for name in ("folders", "files", "also", "over"):
         if name in found:
             found[name] = [text for text in found[name] if isinstance(text, str)]
     return found

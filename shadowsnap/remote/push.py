@@ -169,7 +169,7 @@ class Push:
         self._settle_pending()
         # Read before the checkpoints, which may be removed meanwhile.
         self._removal = read_removal(self._store, self._project.id)
-        is_gone = self._is_last_push_gone()
+        is_gone = self._is_anything_gone()
         for _ in range(2):
             report = self._push(anew=is_gone)
             if report is not None:
@@ -197,18 +197,26 @@ class Push:
         self._storage.delete([pack_name(self._lane.lane, pack) for pack in packs])
         self._save_lane(pending={})
 
-    def _is_last_push_gone(self) -> bool:
-        """Whether the last manifest is gone from the remote, so that everything has to be sent again. If it is
-        another machine's, a new lane is begun."""
+    def _is_anything_gone(self) -> bool:
+        """Whether a part of what was pushed is gone from the remote, so that everything has to be sent again. If
+        the last manifest is another machine's, a new lane is begun."""
         if not self._lane.number:
             return False
         there = self._remote_digest(self._lane.number)
         if there and there != self._lane.digest:
             self._go_on_as_new_lane("its last manifest is not the one that this machine wrote")
             return False
-        if not there:
+        is_gone = not there or not self._is_whole()
+        if is_gone:
             self._notes.append("what was pushed before is gone from the remote, so everything was pushed again")
-        return not there
+        return is_gone
+
+    def _is_whole(self) -> bool:
+        """Whether every file of this generation is at the remote: without one of them, the lane is unreadable."""
+        lane = self._lane
+        names = {item.name for item in self._storage.items(lane_folder(lane.lane))}
+        manifests = (manifest_name(lane.lane, number) for number in range(lane.first, lane.number + 1))
+        return names.issuperset(manifests) and names.issuperset(pack_name(lane.lane, pack) for pack in lane.packs)
 
     def _remote_digest(self, number: int) -> str:
         """The digest of the manifest that the remote has under a number; empty if it has none."""
@@ -441,6 +449,9 @@ class ChainPush(Push):
     def _remote_digest(self, number: int) -> str:
         tip, lane = self._storage.tip(self._lane.lane), self._lane
         return "" if tip == lane.digest and number != lane.number else tip
+
+    def _is_whole(self) -> bool:
+        return True  # a server has all that a ref leads to
 
     def _forget_pending(self) -> None:
         self._save_lane(pending={})

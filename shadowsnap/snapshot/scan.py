@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shadowsnap.errors import DeadlineExceeded, GitFailed
 from shadowsnap.files import check_resources
-from shadowsnap.git.repository import Running, side_by_side
+from shadowsnap.git.repository import Git, Running, side_by_side
 from shadowsnap.snapshot.ignore_rules import (
     DEFAULT_DIRECTORY_NAMES,
     SHARE_OF_TIME,
@@ -80,9 +80,9 @@ def comparing(space: Workspace) -> Iterator[Comparison]:
         yield Comparison(now_ns, running, touched, began)
 
 
-def files_to_examine(space: Workspace) -> set[bytes]:
+def files_to_examine(git_here: Git) -> set[bytes]:
     """The known files that changed or are gone, by their stat data."""
-    with side_by_side(running := _start_diff_files(space)):
+    with side_by_side(running := git_here.start(*_DIFF_FILES)):
         return set().union(*_differences_in(running.output()))
 
 

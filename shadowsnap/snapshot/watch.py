@@ -185,6 +185,8 @@ class Watcher:
         self.kept: Kept | None = None
         """The cache as it was saved last, so that it need not be read again."""
         self.most_seconds = MOST_SECONDS
+        self.compared_at = 0.0
+        """When the last comparison of all files began."""
         self._workdir = workdir
         self._process = os.getpid()
         self._lock = Lock()
@@ -207,6 +209,7 @@ class Watcher:
         """Whether the events cover everything since `_saved` was saved."""
         self._saved = b""
         self._began: object = None
+        self._began_at = 0.0
         self._asked = 0
         self._scanned_at = 0.0
 
@@ -222,7 +225,7 @@ class Watcher:
             if not self.is_alive:
                 return None
             self._read_events()
-            self._began = began
+            self._began, self._began_at = began, time.time()
             self._asked += 1
             if self._events.lost or self._root != _identity(self._workdir):
                 self._restart()
@@ -239,10 +242,11 @@ class Watcher:
         """Whether the next capture need not scan everything, as far as it is known now."""
         return self.is_alive and self._is_complete
 
-    def note_touched(self, files: Collection[bytes]) -> None:
-        """Let the next capture look at these files, too."""
+    def note_compared(self, differ: Collection[bytes], began_at: float) -> None:
+        """Note that all files were compared. The next capture looks at those that differ, too."""
         with self._lock:
-            self._events.files.update(files)
+            self._events.files.update(differ)
+            self.compared_at = began_at
 
     def doubt(self) -> None:
         """Let the next capture scan everything."""
@@ -278,6 +282,7 @@ class Watcher:
             if not self._is_complete:
                 self._written = set()
                 self._asked, self._scanned_at = 0, time.monotonic()
+                self.compared_at = self._began_at
                 self._is_complete = kept.complete and not is_mounted_below(self._workdir)
             self._events = _Events()
             self._linked |= links

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -344,6 +345,25 @@ def test_a_session_start_prunes_and_begins_the_first_snapshot(
 # --- several at once ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("damage", ["run", "record", "lock"])
+def test_a_session_that_cannot_be_recorded_is_protected_all_the_same(
+    project: Path, store: Path, manager: CheckpointManager, damage: str
+) -> None:
+    """Its folder or file cannot be written, or a process that hangs holds its lock."""
+    hook("claude", tool(project, "t1", file_path="README.md"))
+    run = store / "run"
+    change(project, "by the person\n")
+    with locked(run / "s-s1.lock", "hanging", Deadline(1)) if damage == "lock" else nullcontext():
+        if damage == "run":
+            shutil.rmtree(run)
+            run.write_text("a file")
+        elif damage == "record":
+            (run / "s-s1.json").unlink()
+            (run / "s-s1.json").mkdir()
+        run_with("handle.DEADLINE = 1.0", tool(project, "t2", name="Bash", command="make"))
+    assert manager.contents(project, "last", ["README.md"]) == {"README.md": b"by the person\n"}
+
+
 def test_two_agents_that_fire_for_the_same_tool_take_one_checkpoint(
     project: Path, manager: CheckpointManager
 ) -> None:
@@ -665,12 +685,43 @@ def test_an_input_that_is_never_closed_is_read_once_it_is_whole(project: Path, m
     assert len(manager.list_checkpoints(project)) == 1
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("sent", [0, 80])
+def test_an_input_that_is_never_completed_counts_as_a_tool_that_may_write(
+    project: Path, manager: CheckpointManager, sent: int
+) -> None:
+    command = [sys.executable, "-m", "shadowsnap", "hook", "claude"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=project) as process:
+        process.stdin.write(json.dumps(tool(project)).encode()[:sent])
+        process.stdin.flush()
+        assert process.wait(timeout=15) == 0
+    assert len(manager.list_checkpoints(project)) == 1
+
+
+def test_a_long_input_that_comes_slowly_is_not_parsed_again_and_again(
+    project: Path, manager: CheckpointManager
+) -> None:
+    """Each piece of it could be the end of the JSON."""
+    script = (
+        "import time; from shadowsnap.hook import client\n"
+        "client._is_whole = lambda pieces: time.sleep(4); client.main(['claude'])"
+    )
+    data = json.dumps(tool(project, content="}" * (2 << 20))).encode()
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as process:
+        for at in range(0, len(data), 1 << 18):
+            process.stdin.write(data[at : at + (1 << 18)])
+            process.stdin.flush()
+            time.sleep(0.05)  # it has read all of that by then
+        process.stdin.close()
+        assert process.wait(timeout=15) == 0
+    assert len(manager.list_checkpoints(project)) == 1
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "0>/dev/null"])
 def test_the_directory_is_safe_whatever_streams_the_agent_has_closed(
     closed: str, project: Path, manager: CheckpointManager
 ) -> None:
     command = shlex.join([sys.executable, "-m", "shadowsnap", "hook", "claude"])
-    given = json.dumps(tool(project)).encode() if "<" not in closed else b""
+    given = json.dumps(tool(project)).encode() if closed[0] == ">" or closed[0] == "2" else b""
     done = subprocess.run(f"{command} {closed}", shell=True, cwd=project, input=given, check=True)
     assert done.returncode == 0
     assert len(manager.list_checkpoints(project)) == 1
@@ -773,3 +824,17 @@ def test_a_late_stop_does_not_end_the_next_turn(project: Path, manager: Checkpoi
     (project / "more").write_text("1\n")
     hook("claude", stops[1])
     assert turns_of(project, manager) == [("ask t1", "interrupted", 1), ("ask t2", "done", 2)]
+
+
+def test_a_late_tool_of_the_last_turn_begins_no_turn(project: Path, manager: CheckpointManager) -> None:
+    """Its hook waited for a lock when the person interrupted the agent and asked for something else."""
+    for turn in ("t1", "t2"):
+        hook("claude", prompt_and_stop(project, turn)[0])
+        hook("claude", tool(project, turn))
+        change(project, f"by {turn}\n")
+    hook("claude", tool(project, "t1", file_path="new.txt"))
+    (project / "new.txt").write_text("late\n")
+    hook("claude", tool(project, "t2"))
+    hook("claude", prompt_and_stop(project, "t2")[1])
+    assert turns_of(project, manager) == [("ask t1", "interrupted", 1), ("ask t2", "done", 2)]
+    assert manager.contents(project, "2", ["README.md"]) == {"README.md": b"by t1\n"}

@@ -146,6 +146,29 @@ def test_a_turn_ends_with_what_was_written_without_an_event(
     assert manager.contents(project, "2:after", ["other.txt"]) == {"other.txt": b"by the other name"}
 
 
+def test_a_turn_begins_with_what_was_written_without_an_event_whoever_served_its_prompt(
+    project: Path, base: Path, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The worker was busy with another request, so that it compared nothing after this prompt."""
+    if not directory_times_are_reliable(project):
+        pytest.skip("nothing is watched on this file system")
+    monkeypatch.setattr(handle, "watchers", {})
+    told = {"session_id": "s1", "prompt_id": "t1", "cwd": str(project), "hook_event_name": "UserPromptSubmit"}
+    (project / "other.txt").write_text("as it was")
+    with everything_old():
+        manager.snapshot(project)
+        server._watch_project(handle.watchers, str(project))
+        for number in range(2):
+            change(project, f"{number}\n")
+            run_hook("claude", event(project, f"a{number}"))
+        run_hook("claude", json.dumps(told | {"prompt_id": "a1", "hook_event_name": "Stop"}).encode())
+        os.link(project / "other.txt", tmp_path / "link")
+        (tmp_path / "link").write_text("changed by the other name")
+        subprocess.run(HOOK, input=json.dumps(told | {"prompt": "go on"}).encode(), check=True, timeout=60)
+        run_hook("claude", event(project, "t1"))
+    assert manager.contents(project, "last", ["other.txt"]) == {"other.txt": b"changed by the other name"}
+
+
 def test_the_client_imports_next_to_nothing(project: Path, base: Path) -> None:
     with_helper(project, base)
     script = (
@@ -256,28 +279,34 @@ def test_stopped(project: Path, base: Path, manager: CheckpointManager) -> None:
 
 
 def test_stopped_while_it_works(project: Path, base: Path, manager: CheckpointManager) -> None:
-    """The worker holds locks; it is killed, so that the hook can take them."""
+    """The worker holds locks; it is killed, so that the hook can take them. Which process that is, the system says
+    and not the answer: it may be anything, such as the group of the agent itself (0)."""
     hook(project, "t0", env={**os.environ, "SHADOWSNAP_RESIDENT": "0"})
-    worker = subprocess.Popen(["sleep", "60"])
-    os.kill(worker.pid, signal.SIGSTOP)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(base / client.SOCKET))
-        listener.listen()
-        script = (
-            "from shadowsnap.hook import client; client._ANSWER_SECONDS = 0.3\n"
-            "client._MOST_SECONDS = 12; client.main(['claude'])"
-        )
-        change(project, "1\n")
-        hooked = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
-        hooked.stdin.write(event(project, "t1"))
-        hooked.stdin.close()
-        connection, _ = listener.accept()
-        with connection:
-            connection.recv(1 << 16)
-            connection.sendall(client.READY + worker.pid.to_bytes(4, "big"))
-            assert hooked.wait(30) == 0
-    assert worker.wait(5) == -signal.SIGKILL
-    assert len(manager.list_checkpoints(project)) == 2
+    script = (
+        "import os, signal, socket, sys; listener = socket.socket(socket.AF_UNIX)\n"
+        "listener.bind(sys.argv[1]); listener.listen(); connection, _ = listener.accept()\n"
+        "connection.recv(1 << 16); connection.sendall(b'R' + int(sys.argv[2]).to_bytes(4, 'big'))\n"
+        "os.kill(os.getpid(), signal.SIGSTOP)"
+    )
+    hooking = (
+        "from shadowsnap.hook import client; client._ANSWER_SECONDS = 0.3\n"
+        "client._MOST_SECONDS = 12; client.main(['claude'])"
+    )
+    with subprocess.Popen(["sleep", "60"]) as other:
+        for number in (0, other.pid) if sys.platform == "linux" else ():
+            path = base / client.SOCKET
+            with subprocess.Popen([sys.executable, "-c", script, str(path), str(number)]) as worker:
+                wait_until(path.exists)
+                change(project, f"{number}\n")
+                words = [sys.executable, "-c", hooking]
+                told = event(project, f"t-{number}")
+                hooked = subprocess.run(words, input=told, check=False, timeout=30, start_new_session=True)
+                assert hooked.returncode == 0
+                assert worker.wait(5) == -signal.SIGKILL
+            path.unlink()
+        assert other.poll() is None
+        other.kill()
+    assert len(manager.list_checkpoints(project)) == 3
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process are a thing of Linux")
@@ -286,6 +315,27 @@ def test_out_of_memory(project: Path, base: Path, manager: CheckpointManager) ->
     resource.prlimit(helper, resource.RLIMIT_AS, (1 << 20, 1 << 20))
     assert takes_a_checkpoint(project, manager)
     assert not [entry for entry in hooklog.read_log() if entry["status"] == "failed"]
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process are a thing of Linux")
+@pytest.mark.parametrize("limit", range(9, 13))
+def test_out_of_descriptors(project: Path, base: Path, manager: CheckpointManager, limit: int) -> None:
+    """With few, some steps of the work succeed, and what cannot be opened must not count as absent."""
+    helper = with_helper(project, base)
+    resource.prlimit(helper, resource.RLIMIT_NOFILE, (limit, limit))
+    assert takes_a_checkpoint(project, manager)
+    stop = json.loads(event(project, "turn-1")) | {"hook_event_name": "Stop"}
+    subprocess.run(HOOK, input=json.dumps(stop).encode(), check=True, timeout=60)
+    assert manager.timeline(project)[0].status == "done"
+
+
+def test_no_helper_is_started_where_it_could_open_few_files(project: Path, base: Path) -> None:
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))\n"
+    script = limited + "from shadowsnap.hook import server; sys.exit(server.main(sys.argv[1:]))"
+    hook(project, "t0", env={**os.environ, "SHADOWSNAP_RESIDENT": "0"})
+    (base / client.RECORD).touch()
+    subprocess.run([sys.executable, "-c", script, str(base)], check=True, timeout=20)
+    assert running_helper(str(base)) is None
 
 
 def test_a_request_that_hangs_keeps_no_other_waiting(project: Path, base: Path) -> None:
@@ -596,6 +646,21 @@ def test_a_sandbox_that_hides_other_files(project: Path, base: Path, manager: Ch
 
 
 # --- what people see of it ------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the groups are compared")
+def test_a_sandbox_that_forbids_files(project: Path, base: Path) -> None:
+    """It may forbid them with the same mounts. A helper that was started in it cannot read what others can."""
+    with_helper(project, base)
+    script = (
+        "import ctypes, sys; ctypes.CDLL(None).prctl(int(sys.argv[1]), 1, 0, 0, 0)\n"
+        "from shadowsnap.hook import client; print(client.ask_helper('claude', '', sys.stdin.buffer.read()))"
+    )
+    set_no_new_privileges, nothing = 38, 0
+    for option, answer in ((nothing, client.SERVED), (set_no_new_privileges, client.BUSY)):
+        words = [sys.executable, "-c", script, str(option)]
+        done = subprocess.run(words, input=event(project, "t0"), stdout=subprocess.PIPE, check=True, timeout=60)
+        assert done.stdout.decode().strip() == answer
 
 
 def test_switched_off_none_is_started(project: Path, base: Path, home: Path) -> None:

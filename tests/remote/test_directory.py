@@ -143,6 +143,21 @@ def test_a_remote_that_lost_everything_gets_everything_again(
     assert manifest(done.workdir) == manifest(sandbox.project)
 
 
+@pytest.mark.parametrize("lost", ["m-0000000001", "p-*"])
+def test_a_remote_that_lost_one_file_gets_everything_again(
+    sandbox: MachineUnderTest, home_machine: MachineUnderTest, shelf: Path, lost: str
+) -> None:
+    """Without it, nothing that is pushed later can be read."""
+    for number in range(2):
+        sandbox.turn(f"number {number}", a__txt=f"{number}")
+        sandbox.push()
+    next(shelf.rglob(lost)).unlink()
+    sandbox.turn("more", a__txt="more")
+    assert any("gone from the remote" in text for text in sandbox.push().notes)
+    home_machine.here().resume("sandbox", home_machine.project / "new", url=str(shelf))
+    assert manifest(home_machine.project / "new") == manifest(sandbox.project)
+
+
 def test_a_copied_machine_goes_on_as_a_lane_of_its_own(
     sandbox: MachineUnderTest, shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,16 @@ def test_push_list_pull_and_resume(sandbox: MachineUnderTest, desk: MachineUnder
     assert manifest(desk.project / "new") == manifest(sandbox.project)
 
 
+def test_what_was_pulled_depends_on_no_file_outside_the_store(
+    sandbox: MachineUnderTest, desk: MachineUnderTest, server: Path
+) -> None:
+    sandbox.push()
+    desk.here().resume("sandbox", desk.project / "new", url=str(server))
+    packs = [*(desk.base / "store" / "objects" / "pack").iterdir()]
+    assert {path.stat().st_nlink for path in packs} == {1}
+    assert desk.manager.doctor().findings == ()
+
+
 def test_a_copied_machine_loses_the_race_and_goes_on_alone(
     sandbox: MachineUnderTest, tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ from shadowsnap.snapshot import watch as watching
 from shadowsnap.snapshot.watch import Inotify, Touched, Watcher, decode
 from shadowsnap.snapshot.worktree import Worktree
 from shadowsnap.store.layout import Store
+from shadowsnap.store.locks import is_free
 from shadowsnap.store.projects import project_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is needed")
@@ -404,6 +405,22 @@ def test_a_comparison_finds_what_was_written_through_a_hard_link_without_an_even
         pair.watching._access.compare_watched(pair.project)
         assert pair.agree()
     assert pair.watching.contents(pair.project, "last", ["README.md"]) == {"README.md": b"by the other name"}
+
+
+def test_a_snapshot_does_not_wait_for_a_comparison(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that compares may be stopped meanwhile."""
+    pair.agree()
+    locks = pair.watching.settings.resolved_base() / "store" / "locks"
+    found = list[bool]()
+
+    def comparing(*_: object) -> set[bytes]:
+        found.extend(map(is_free, locks.iterdir()))
+        return set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shadowsnap.access.files_to_examine", comparing)
+        pair.watching._access.compare_watched(pair.project)
+    assert found and all(found)
 
 
 def test_a_comparison_that_fails_leads_to_a_scan(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
