@@ -93,6 +93,8 @@ class Capture:
         """Included paths that did not exist; with a slash, missing directories above them."""
         self.late: set[bytes] = set()
         """Files that were left out before, because they are ignored. They existed before this capture."""
+        self.older: set[bytes] = set()
+        """Files that are captured for the first time, and are older than the turns under way."""
         self.rules_changed = False
         """Whether what is captured was decided otherwise at the last capture."""
         self.released: set[bytes] = set()
