@@ -37,7 +37,7 @@ class Work:
     late: Mapping[bytes, Checkpoint] = field(default_factory=dict)
     """Ignored files that were named meanwhile: they were there before, as these checkpoints hold them."""
     added: Mapping[bytes, Checkpoint] = field(default_factory=dict)
-    """Files that the state at the end could not know of: these checkpoints hold them, which are later. They did not
+    """Files that the state at the end could not know of: later checkpoints hold them. They did not
     change in between."""
     released: frozenset[bytes] = frozenset()
     """Files that were left out from some moment on because the rules changed meanwhile: they stayed there."""
