@@ -538,7 +538,7 @@ def note_trouble(base: Path, workdir: str, outcome: Outcome) -> None:
 
 def append_trouble(base: Path, **facts: Any) -> None:
     """Note something, if the log can be written: the trouble may be that the disk is full. What was noted just now
-    in the same words is not noted again: an agent that works in a refused directory would fill the log by itself."""
+    in the same words is not noted again: an agent that works in a refused directory would fill the log."""
     if not base.is_dir() or ownership_problem(base):
         return
     path = base / "log.jsonl"
