@@ -243,7 +243,7 @@ class AgentLoop:
             facts = (*labels.items(), *turn.facts(tool))
             if each_call:
                 facts = (*facts, ("call", part.call_count + 1), ("within", part.began))
-            elif part.is_whole:
+            if part.is_whole:
                 facts = (*facts, ("amends", part.before))
             request = Request(reason, "turn", part.number, facts)
             outcome, number, before = self.take(project, request, named, whole)

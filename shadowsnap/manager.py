@@ -79,7 +79,7 @@ from shadowsnap.snapshot.attribution import Work, work_of_session, work_of_turn
 from shadowsnap.snapshot.copies import note_verified, temporary_folder, verify, write_copy
 from shadowsnap.snapshot.ignore_rules import find_repository
 from shadowsnap.snapshot.states import Selection, State, compare
-from shadowsnap.snapshot.take import Request, begin_capture, capture_same_scope, take_snapshot
+from shadowsnap.snapshot.take import Request, begin_capture, capture_same_scope, find_older, take_snapshot
 from shadowsnap.snapshot.tools import bounded_id, path_inside, refusal
 from shadowsnap.store import lanes as lane_records
 from shadowsnap.store.checkpoints import (
@@ -674,8 +674,9 @@ class CheckpointManager:
         check_there(project)
         inside = path_inside(project.workdir, path)
         with self._access.looking(store, project, "blame") as space:
-            here = State.of_capture(begin_capture(space))
-            return questions.blame(space, questions.Story(store, project, space.deadline), inside, here)
+            capture = begin_capture(space)
+            story = questions.Story(store, project, space.deadline)
+            return questions.blame(space, story, inside, State.of_capture(capture), find_older(capture))
 
     def bisect(
         self,

@@ -27,7 +27,7 @@ from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, parse_tree
 from shadowsnap.model import Checkpoint
 from shadowsnap.results import Author, Bisection, BlamedLine, Probe
-from shadowsnap.snapshot.attribution import STILL_AT_WORK_SECONDS
+from shadowsnap.snapshot.attribution import STILL_AT_WORK_SECONDS, additions
 from shadowsnap.snapshot.copies import remove_copy, temporary_folder, write_copy
 from shadowsnap.snapshot.ignore_rules import UserRepository, find_repository
 from shadowsnap.snapshot.states import State
@@ -83,6 +83,7 @@ class Story:
         self.history = fold(project, lines)
         found = list_checkpoints(store, project, deadline, statistics=False)
         self.known = {each.id: each for each in found}
+        self._additions = additions(found)
         self.moments: list[Moment] = []
         self._store = store
         self._deadline = deadline
@@ -98,9 +99,9 @@ class Story:
         for line in lines:
             self._read(line)
 
-    def add_now(self, state: State) -> None:
+    def add_now(self, state: State, late: Iterable[bytes] = ()) -> None:
         """Add the files as they are now as the last moment."""
-        self._add_state(None, state, time.time())
+        self._add_state(None, state, time.time(), late=frozenset(late))
 
     # --- the lines of the log ------------------------------------------------------------------------
 
@@ -124,7 +125,8 @@ class Story:
             return
         self._check_number(turn.number)
         # Files that the turn named later existed when it began.
-        late = [path for more in turn.more for path in _path_facts(self.known.get(more), "late")]
+        more = [self.known.get(each) for each in turn.more]
+        late = [path for each in more for fact in ("late", "added") for path in _path_facts(each, fact)]
         self._add_logged_state(turn.before, line["at"], late=late, begins=turn)
         for number in [*self._at_work]:  # a host may never end its turns: the next turn of the session ends them
             other = self.history.turns[number]
@@ -135,7 +137,8 @@ class Story:
 
     def _more(self, line: Line) -> None:
         turn = self._turn(line)
-        if turn is not None:
+        # What amends the state before the turn is in its place already: it says nothing of now.
+        if turn is not None and line.get("checkpoint") != line.get("before"):
             self._add_logged_state(line.get("checkpoint"), line["at"], turn.number, begins=turn, boundary=False)
 
     def _call(self, line: Line) -> None:
@@ -277,8 +280,11 @@ class Story:
         self._add(Moment(state, who, checkpoint, tuple(working[1:]), **facts))
 
     def _add(self, moment: Moment) -> None:
-        late, released = (_path_facts(moment.checkpoint, fact) for fact in ("late", "released"))
-        seen = replace(moment, late=moment.late | late, released=released, is_gap=self._has_gap)
+        late, older, released = (_path_facts(moment.checkpoint, fact) for fact in ("late", "older", "released"))
+        if moment.checkpoint is not None:
+            ref = moment.checkpoint.ref
+            released = released.union(*(each.files for each in self._additions if each.since <= ref < each.until))
+        seen = replace(moment, late=moment.late | late | older, released=released, is_gap=self._has_gap)
         self.moments.append(seen)
         if moment.state.scope == "tree":
             self._without_state.clear()
@@ -571,9 +577,11 @@ class Tracer:
         return [(who, number) for number in range(1, count + 1)]
 
 
-def blame(space: Workspace, story: Story, path: bytes, here: State) -> list[BlamedLine]:
-    """Each line of a file as it is now, and its author."""
-    story.add_now(here)
+def blame(
+    space: Workspace, story: Story, path: bytes, here: State, late: Iterable[bytes] = ()
+) -> list[BlamedLine]:
+    """Each line of a file as it is now, and its author. `late` files are older than the turns under way."""
+    story.add_now(here, late)
     with Tracer(space.git, story) as tracer:
         leaf = tracer.lookup(here.tree, path) if path else None
         if leaf is None or leaf[0] == DIRECTORY:

@@ -300,6 +300,7 @@ def revert(
             after = State.of_checkpoint(each.after) if each.after is not None else now
             released = each.released if each.after is not None else each.released | capture.released
             before = outcome.with_late(State.of_checkpoint(each.before), each.late)
+            after = outcome.with_added(after, each.added, before)
             before = outcome.without_released(before, after, released)
             if each.shared:
                 outcome.note_shared(before, after, each.shared)
@@ -349,18 +350,24 @@ class _Outcome:
 
     # --- the states before and after the work ------------------------------------------------------
 
-    def with_late(self, before: State, late: Mapping[bytes, Checkpoint]) -> State:
+    def with_late(self, state: State, late: Mapping[bytes, Checkpoint]) -> State:
         """The state with files that existed but were captured only later, as these checkpoints hold them. What the
         state holds itself stays: a file that was deleted and made again is captured anew, too."""
         changes: Changes = {}
-        bits = dict(before.modes.other)
-        there = self._open(before.tree)
+        bits = dict(state.modes.other)
+        there = self._open(state.tree)
         for path, holder in late.items():
             held = self._open(holder.tree).find(path)
             if held is not None and there.find(path) is None:
                 changes[path] = held
                 bits[path] = State.of_checkpoint(holder).bits(path, held[0])
-        return replace(before, tree=self._patched(before.tree, changes), modes=replace(before.modes, other=bits))
+        return replace(state, tree=self._patched(state.tree, changes), modes=replace(state.modes, other=bits))
+
+    def with_added(self, after: State, added: Mapping[bytes, Checkpoint], before: State) -> State:
+        """The state at the end of work with the files that were added to the one before it, but not to this one:
+        the work did not delete them."""
+        there = self._open(before.tree)
+        return self.with_late(after, {path: each for path, each in added.items() if there.find(path) is not None})
 
     def without_released(self, before: State, after: State, released: Collection[bytes]) -> State:
         """The state without files that existed all the time, but were left out of captures from some moment on

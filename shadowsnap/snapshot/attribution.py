@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import NamedTuple
 
 from shadowsnap.errors import NoSuchTurn
 from shadowsnap.model import Checkpoint
@@ -35,8 +36,34 @@ class Work:
     """Who else was at work meanwhile."""
     late: Mapping[bytes, Checkpoint] = field(default_factory=dict)
     """Ignored files that were named meanwhile: they were there before, as these checkpoints hold them."""
+    added: Mapping[bytes, Checkpoint] = field(default_factory=dict)
+    """Files that the state at the end could not know of: later checkpoints hold them. They did not
+    change in between."""
     released: frozenset[bytes] = frozenset()
     """Files that were left out from some moment on because the rules changed meanwhile: they stayed there."""
+
+
+class Addition(NamedTuple):
+    """Files that were added to the state before a turn later: they were there, unchanged, in between."""
+
+    since: str
+    until: str
+    """The ref of the state, and that of the one that holds them."""
+    holder: Checkpoint
+    files: frozenset[bytes]
+
+
+def additions(checkpoints: Sequence[Checkpoint]) -> list[Addition]:
+    """What was added to states later on; the checkpoints are given newest first."""
+    known = {each.id: each for each in checkpoints}
+    since: dict[str, str] = {}
+    found = []
+    for each in reversed(checkpoints):
+        origin = known.get(each.metadata.get("amends", ""))
+        if origin is not None:  # which may have been added to itself
+            since[each.id] = since.get(origin.id, origin.ref)
+            found.append(Addition(since[each.id], each.ref, each, frozenset(_listed(each, "added"))))
+    return found
 
 
 def work_of_turn(history: History, checkpoints: Sequence[Checkpoint], number: int) -> list[Work]:
@@ -75,6 +102,7 @@ class _Pieces:
         self._history = history
         self._whole = [each for each in checkpoints if each.scope == "tree" and "amends" not in each.metadata]
         self._by_id = {each.id: each for each in checkpoints}
+        self._additions = additions(checkpoints)
         for each in reversed(checkpoints):  # oldest first: what amends a state stands for the same moment
             origin = self._by_id.get(each.metadata.get("amends", ""))
             if origin is not None:
@@ -139,7 +167,10 @@ class _Pieces:
             meanwhile = [each for each in self._whole if _begin(piece) < each.ref <= _end(piece.after)]
             late = {path: each for each in meanwhile for path in _listed(each, "late")}  # the oldest one counts
             released = frozenset(path for each in meanwhile for path in _listed(each, "released"))
-            pieces.append(replace(piece, shared=tuple(sorted(shared)), late=late, released=released))
+            end = _end(piece.after)
+            unknown = [each for each in self._additions if each.since <= end < each.until]
+            added = {path: each.holder for each in unknown for path in each.files}
+            pieces.append(replace(piece, shared=tuple(sorted(shared)), late=late, added=added, released=released))
         return pieces[::-1]
 
 

@@ -15,9 +15,8 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from shadowsnap.deadline import Deadline, step
@@ -93,6 +92,8 @@ class Capture:
         """Included paths that did not exist; with a slash, missing directories above them."""
         self.late: set[bytes] = set()
         """Files that were left out before, because they are ignored. They existed before this capture."""
+        self.older: set[bytes] = set()
+        """Files that are captured for the first time, and are older than the turns under way."""
         self.rules_changed = False
         """Whether what is captured was decided otherwise at the last capture."""
         self.released: set[bytes] = set()
@@ -399,7 +400,8 @@ class Capture:
             if readers.given:
                 paths, results = paths - readers.given, readers.results()
         try:
-            for each in chain(store_files(worktree, sorted(paths), read, objects, space.deadline), results):
+            here = store_files(worktree, sorted(paths), read, objects, space.deadline)
+            for each in _also_if_late(here, results):
                 self._take_in(each, extra=extra)
         finally:
             worktree.leave()
@@ -608,6 +610,16 @@ def _lost_objects(space: Workspace, cache: ScanCache) -> bool:
         return bool(missing_objects(space.git, sorted(objects_taken_for_stored(cache, space.git))))
     except GitFailed:
         return True
+
+
+def _also_if_late(first: Iterable[Stored], then: Iterable[Stored]) -> Iterator[Stored]:
+    """One after the other. If the deadline passes during the first, the other returns what is under way, too."""
+    try:
+        yield from first
+    except DeadlineExceeded:
+        yield from then
+        raise
+    yield from then
 
 
 def fingerprint(tree: str, facts: dict[str, Any]) -> str:

@@ -160,13 +160,15 @@ class Readers:
 
     def lost(self) -> set[bytes]:
         """Wait until all of it is in the store. Returns the files that are not, because a process failed."""
+        # All of them failed, or the deadline passed first: a thread that waits for more must not wait for ever.
+        self._lost.update(*self._take_back())
         left = self._space.deadline.remaining()
         for process, thread in zip(self._processes, self._threads, strict=True):
             thread.join(_COMPLETION_SECONDS if left is None else max(left, _GRACE_SECONDS))
             if thread.is_alive():
                 kill_without_reaping(process)
                 thread.join()
-        return self._lost.union(*self._take_back())  # if all of them failed, batches are left
+        return self._lost
 
     def _take_back(self) -> list[Batch]:
         """The batches that no process has got yet."""

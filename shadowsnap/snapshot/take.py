@@ -152,13 +152,14 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
         touch_record(space.store, space.project)
         _log(capture, request, same, number, begins=begins, held=True, before=_if_other(before, begun))
         return Taken(same, False, number, before)
-    late, turns = _find_late(capture, request)
-    # What only new rules let in says nothing of its age, unless a tool of the same turn names it.
-    capture.late = late if _amends(request) else capture.late & late
+    late, older, turns = _find_late(capture, request)
+    # What only new rules let in may be from the turn, unless a tool of the same turn names it.
+    capture.late, capture.older = late if _amends(request) else capture.late & late, older
     number, begins = _number(space, request, begun, new=True)
     step("snapshot:numbered")
     amended = _amend(capture, turns, late)
-    before = _state_before(capture, request, begun) if begun else amended.pop(number or 0, None)
+    own = amended.pop(number or 0, None) if request.kind == "turn" else None
+    before = _state_before(capture, request, begun) if begun else own
     for other, more in amended.items():
         note(space.store, space.project, "more", turn=other, checkpoint=more, before=more)
     checkpoint = record_checkpoint(
@@ -180,38 +181,59 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
     return Taken(checkpoint, True, number, before)
 
 
-def _find_late(capture: Capture, request: Request) -> tuple[set[bytes], list[Turn]]:
+def find_older(capture: Capture) -> set[bytes]:
+    """The files that are captured for the first time although they did not change since the last turn under way
+    began."""
+    return _find_late(capture, Request("")).older
+
+
+class _Late(NamedTuple):
+    files: set[bytes]
     """The files that are captured for the first time and that the last state could not know of, because it skipped
-    them or its rules ignore them, and the turns under way that they may matter to. Other new files were made since
-    then."""
+    them or its rules ignore them. Other new files were made since then."""
+    older: set[bytes]
+    """Those that did not change since the last turn under way began, or that a tool names."""
+    turns: list[Turn]
+    """The turns under way that they may matter to."""
+
+
+def _find_late(capture: Capture, request: Request) -> _Late:
     space = capture.space
     newest = _newest(space, capture) if capture.scope == "tree" else None
     new = capture.added() if newest is not None else {}
     if newest is None or not new:
-        return capture.late, []
+        return _Late(capture.late, capture.late, [])
     state = State.of_checkpoint(newest)
     were_skipped = {path for path in new if state.left_out(path) is not None} if state.skipped else set()
     if not (capture.late or capture.rules_changed or were_skipped):
-        return set(), []
-    turns = _turns_under_way(space, request)
+        return _Late(set(), set(), [])
+    own, others = _turns_under_way(space, request)
+    turns = [*others, *([own] if own is not None and _goes_on(request) else [])]
     if newest.scope != "tree":
-        return capture.late, turns
+        return _Late(capture.late, capture.late, turns)
+    began = max((turn.as_of_ns for turn in (*others, *([own] if own is not None else []))), default=0)
+    settled = {path for path in new if is_settled(new[path].ctime_ns, began)}
     doubtful = were_skipped | capture.late
     if capture.rules_changed:
-        began = max((turn.as_of_ns for turn in turns), default=0)
-        doubtful |= {path for path in new if _amends(request) or is_settled(new[path].ctime_ns, began)}
-    return _unknown_to(state, doubtful, capture), turns
+        doubtful |= new.keys() if _amends(request) else settled
+    late = _unknown_to(state, doubtful, capture)
+    return _Late(late, late & (capture.late | {path for path in settled if _has_same_clock(space, path)}), turns)
 
 
-def _turns_under_way(space: Workspace, request: Request) -> list[Turn]:
-    """The turns of other sessions that may still write, and that of the request, if one of its tools names files.
-    A turn that never ended counts as over after a day."""
+def _turns_under_way(space: Workspace, request: Request) -> tuple[Turn | None, list[Turn]]:
+    """The turn of the request, and those of other sessions that may still write. A turn that never ended counts as
+    over after a day."""
     history, recent = read_history(space.store, space.project, space.deadline), time.time() - _STILL_RUNNING
     own = history.turns.get(request.turn or 0)
     session = own.session_id if own is not None else dict(request.facts).get("session_id")
     of_turn = request.kind in ("turn", "turn-end")
     others = (turn for turn in history.running.values() if not (of_turn and turn.session_id == session))
-    return [*filter(lambda turn: turn.began_at > recent, others), *([own] if own and _amends(request) else [])]
+    return own, [turn for turn in others if turn.began_at > recent]
+
+
+def _goes_on(request: Request) -> bool:
+    """Whether more tools of the same turn may follow: it is about to run one, or one ended."""
+    return _amends(request) or (request.kind == "turn-end" and "ended" not in dict(request.facts))
 
 
 def _amends(request: Request) -> bool:
@@ -261,6 +283,7 @@ def _amended(capture: Capture, turn: Turn, before: Checkpoint, files: dict[bytes
     about = {"kind": before.kind, "turn": turn.number, "session_id": turn.session_id, "tool": before.tool}
     about |= {name: getattr(turn, name) for name in _BEGIN_FACTS}
     body = {**before.metadata, **about, "scope": "tree", "skipped": skipped, "amends": before.id}
+    body["added"] = sorted(map(os.fsdecode, files))
     body.pop("ms", None)
     tree, body = _with_files(capture.space, before.tree, body, leaves, capture.modes)
     space = capture.space
@@ -376,7 +399,9 @@ def _log(
         about = {name: facts.get(name) for name in _BEGIN_FACTS} | {"as_of_ns": capture.now_ns or None}
         note(store, project, "begin", turn=number, before=checkpoint.id, held=held, session=session, **about)
     elif request.kind == "turn" and (before or not (held or facts.get("call"))):
-        note(store, project, "more", turn=number, checkpoint=checkpoint.id, before=before)
+        # A call has a line of its own for what was captured now.
+        captured = before if before and facts.get("call") else checkpoint.id
+        note(store, project, "more", turn=number, checkpoint=captured, before=before)
     if request.kind == "turn" and facts.get("call"):
         note(store, project, "call", turn=number, before=checkpoint.id, tool=facts.get("tool"))
     elif request.kind == "turn-end" and facts.get("call"):
@@ -441,6 +466,7 @@ def _body(capture: Capture, facts: dict[str, Any], request: Request, number: int
         **{name: value for name, value in request.facts if name not in ("tools", "amends")},
         **facts,
         "late": sorted(os.fsdecode(path) for path in capture.late),
+        "older": sorted(os.fsdecode(path) for path in capture.older - capture.late),
         "released": sorted(os.fsdecode(path) for path in capture.released),
         "kind": request.kind,
         "turn": number if of_turn else None,

@@ -34,7 +34,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -537,19 +537,20 @@ def note_trouble(base: Path, workdir: str, outcome: Outcome) -> None:
 
 
 def append_trouble(base: Path, **facts: Any) -> None:
-    """Note something. What was noted just now in the same words is not noted again: an agent that
-    works in a refused directory would fill the log by itself."""
+    """Note something, if the log can be written: the trouble may be that the disk is full. What was noted just now
+    in the same words is not noted again: an agent that works in a refused directory would fill the log."""
     if not base.is_dir() or ownership_problem(base):
         return
     path = base / "log.jsonl"
     line = json.dumps({"at": time.time(), **facts}, separators=(",", ":")).encode("ascii")
-    try:
-        with locked(base / ".log.lock", "log", Deadline(_PATIENCE_SECONDS)):
-            if _noted_lately(path, facts):
-                return
-            append_bounded(path, line, _MOST_TROUBLE_BYTES)
-    except LockTimeout:
-        append_bytes(path, line)
+    with suppress(OSError):
+        try:
+            with locked(base / ".log.lock", "log", Deadline(_PATIENCE_SECONDS)):
+                if _noted_lately(path, facts):
+                    return
+                append_bounded(path, line, _MOST_TROUBLE_BYTES)
+        except LockTimeout:
+            append_bytes(path, line)
 
 
 def read_troubles(base: Path) -> list[dict[str, Any]]:

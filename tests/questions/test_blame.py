@@ -330,6 +330,40 @@ def test_a_renamed_file_keeps_its_authors(story: Story) -> None:
     assert whose(story, "b/moved.txt") == [("turn", 2), *[BEFORE] * 20, ("turn", 1)]
 
 
+def test_what_is_added_to_the_state_before_a_turn_changes_no_other_author(story: Story) -> None:
+    """The state before the first turn gets a file late; what the second one wrote stays its own."""
+    one, two = (CheckpointManager(base=story.base, background_upkeep=False) for _ in range(2))
+    path, notes = story.project / "a.txt", story.project / "notes.log"
+    path.write_text("old\n")
+    notes.write_text("the person's\n")
+    one.new_turn("s1", "first")
+    one.ensure_checkpoint(story.project)
+    two.new_turn("s2", "second")
+    two.ensure_checkpoint(story.project)
+    two.end_turn()
+    two.new_turn("s2", "third")
+    two.ensure_checkpoint(story.project)
+    path.write_text("old\nby the third\n")
+    two.end_turn()
+    two.new_turn("s2", "fourth")
+    two.ensure_checkpoint(story.project, paths=["notes.log"])
+    two.end_turn()
+    one.end_turn()
+    assert whose(story, "a.txt") == [BEFORE, ("turn", 3)]
+    assert whose(story, "notes.log") == [BEFORE]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_turn_that_stops_ignoring_a_file_did_not_write_its_lines(story: Story, ended: bool) -> None:
+    (story.project / ".gitignore").write_text("*.tmp\n")
+    (story.project / "mine.tmp").write_text("the person's\n")
+    story.begin("s1")
+    (story.project / ".gitignore").write_text("")
+    if ended:
+        story.end("s1")
+    assert whose(story, "mine.tmp") == [BEFORE]
+
+
 def test_ten_thousand_lines_and_many_turns_take_a_moment(story: Story) -> None:
     path, chance = story.project / "big.txt", random.Random(1)
     lines = [f"line {number}" if number % 3 else chance.choice(("", "}", "end")) for number in range(10_000)]

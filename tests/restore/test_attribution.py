@@ -476,6 +476,61 @@ def test_a_file_that_a_turn_wrote_before_another_session_named_it_is_no_part_of_
     assert one.contents(files, before.id, ["notes.log", "text.txt"]) == {"text.txt": LINES.encode()}
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_file_that_was_added_to_the_state_before_a_turn_was_not_deleted_by_it(
+    base: Path, files: Path, ended: bool
+) -> None:
+    """The states in between do not hold it either."""
+    (files / "notes.log").write_text("the person's notes\n")
+    one, two, three = (CheckpointManager(base=base, background_upkeep=False) for _ in range(3))
+    one.new_turn("s1", "first")
+    one.ensure_checkpoint(files)
+    (files / "made.txt").write_text("by s1\n")
+    two.new_turn("s2", "second")
+    two.ensure_checkpoint(files)
+    if ended:
+        two.end_turn()
+    three.new_turn("s3", "third")
+    three.ensure_checkpoint(files, paths=["notes.log"])
+    (files / "notes.log").unlink()
+    three.end_turn()
+    result = one.revert(files, session_id="s1", dry_run=True)
+    assert "notes.log" not in result.written
+
+
+def test_a_call_gives_the_file_that_it_names_to_the_state_before_its_turn(
+    by_tool: CheckpointManager, files: Path
+) -> None:
+    (files / "notes.log").write_text("the person's notes\n")
+    by_tool.new_turn("s1", "write")
+    call(by_tool, files, "text.txt", 3, "first call")
+    by_tool.before_tool("write_file", {"path": "notes.log"}, cwd=files)
+    (files / "notes.log").write_text("overwritten\n")
+    by_tool.after_tool("write_file", {"path": "notes.log"}, cwd=files)
+    by_tool.end_turn()
+    by_tool.restore(files, 1)
+    assert (files / "notes.log").read_text() == "the person's notes\n"
+    assert (files / "text.txt").read_text() == LINES
+
+
+def test_a_file_that_a_call_stopped_ignoring_belongs_to_the_state_before_its_turn(
+    by_tool: CheckpointManager, files: Path
+) -> None:
+    """What the end of one call captures is held when the next one names it."""
+    (files / ".gitignore").write_text("*.tmp\n")
+    (files / "mine.tmp").write_text("the person's\n")
+    by_tool.new_turn("s1", "write")
+    by_tool.before_tool("shell", {"command": "rm .gitignore"}, cwd=files)
+    (files / ".gitignore").unlink()
+    by_tool.after_tool("shell", {"command": "rm .gitignore"}, cwd=files)
+    by_tool.before_tool("write_file", {"path": "mine.tmp"}, cwd=files)
+    (files / "mine.tmp").write_text("overwritten\n")
+    by_tool.after_tool("write_file", {"path": "mine.tmp"}, cwd=files)
+    by_tool.end_turn()
+    by_tool.restore(files, 1)
+    assert (files / "mine.tmp").read_text() == "the person's\n"
+
+
 
 @pytest.fixture
 def two(base: Path) -> tuple[CheckpointManager, CheckpointManager]:

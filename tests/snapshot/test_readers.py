@@ -216,6 +216,44 @@ def test_a_snapshot_that_ran_out_of_time_is_completed_by_the_next(
     assert killed or 0 < sum(read) < first  # what was stored is not read again
 
 
+@pytest.mark.usefixtures("either")
+def test_a_time_that_is_over_before_anything_is_collected_ends_the_snapshot(
+    tmp_path: Path, large: Path, alone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While this process reads what the others were not given, they wait for more."""
+    base, over = tmp_path / "hurried", list[bool]()
+    (large / ".gitignore").write_text("named.txt\n")
+    (large / "named.txt").write_text("ignored, and named by a tool\n")
+    real = readers.Readers.results
+
+    def results(self: readers.Readers) -> Iterator[Stored]:
+        over.append(True)
+        return real(self)
+
+    class OverBeforeTheFirst(Deadline):
+        def check(self, doing: str, done: int | None = None, total: int | None = None) -> None:
+            if over:
+                raise self.exceeded(doing)
+
+    monkeypatch.setattr(readers, "_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(readers.Readers, "results", results)
+    outcomes = list[Any]()
+
+    def snapshot() -> None:
+        manager = CheckpointManager(base=base, fsync=False, max_file_size_mb=4)
+        outcomes.append(manager.ensure_checkpoint(large, paths=["named.txt"]))
+
+    with pytest.MonkeyPatch.context() as patch, everything_old():
+        patch.setattr("shadowsnap.access.Deadline", OverBeforeTheFirst)
+        thread = threading.Thread(target=snapshot, daemon=True)
+        thread.start()
+        thread.join(60)
+    assert [(each.status, each.checkpoint.scope) for each in outcomes] == [("partial", "paths")]
+    (large / ".gitignore").unlink()
+    (large / "named.txt").unlink()
+    assert taken(base, large)[::2] == alone[::2]
+
+
 @pytest.mark.parametrize("executable", ["", "/bin/false", "/nowhere/python"])
 def test_nothing_is_missing_where_there_is_no_python_to_run(
     tmp_path: Path, large: Path, alone: Any, monkeypatch: pytest.MonkeyPatch, executable: str

@@ -299,6 +299,16 @@ def test_a_limit_that_cannot_be_kept_is_logged_once_and_not_tried_again(base: Pa
     assert "cannot be kept" in manager.prune().notes[0]  # something changed: it was tried again
 
 
+def test_a_note_that_cannot_be_written_takes_nothing_from_the_result(base: Path, project: Path) -> None:
+    """The disk may be full; here, something else is in the place of the log."""
+    manager = a_manager(base, max_total_size_mb=0.5)
+    take_turns(manager, project, 3, size=600_000, files=1)
+    (base / "log.jsonl").unlink(missing_ok=True)
+    (base / "log.jsonl").mkdir()
+    result = manager.prune()
+    assert result.status == "done" and "cannot be kept below 0.5 MB" in result.notes[0]
+
+
 def test_history_that_costs_nothing_is_not_dropped_for_a_limit_that_cannot_be_kept(
     base: Path, project: Path
 ) -> None:
