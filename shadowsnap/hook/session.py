@@ -189,7 +189,9 @@ class HookSession:
         if event.turn:
             prompt = prompt or asked.get(event.turn, "")
             asked = dict(list({**asked, event.turn: prompt}.items())[-_PROMPTS_KEPT:])
-        over = [*self.record.get("over", ()), *([self.record["turn"]] if "state" in self.record else ())]
+        over = list(self.record.get("over", ()))
+        if "state" in self.record and "turn" in self.record:
+            over.append(self.record["turn"])
         return {
             "root": root,
             "turn": event.turn or f"#{count}",
