@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -320,9 +321,10 @@ def test_a_large_ignored_directory_does_not_hold_up_a_tool_that_names_it(
     manager: CheckpointManager, project: Path, files: int, size: int
 ) -> None:
     folder = ignored_directory(project)
-    for number in range(files):
-        with open(folder / f"file{number}", "wb") as file:
-            file.truncate(size)
+    with open(folder / "file0", "wb") as file:
+        file.truncate(size)
+    for number in range(1, files):
+        os.link(folder / "file0", folder / f"file{number}")
     assert manager.before_tool("delete_directory", {"path": "cache"}, project).status == "taken"
     assert not any("cache" in path for path in manager.files(project, "last"))
 
