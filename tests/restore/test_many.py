@@ -36,7 +36,7 @@ def processor_seconds() -> float:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.only_thorough  # `scripts/bench --check` measures the same against git checkout, with thousands of files
+@pytest.mark.only_thorough  # `scripts/bench --check` measures the same against git checkout
 def test_a_thousand_changed_files_come_back_in_good_time(tmp_path: Path, base: Path) -> None:
     theirs, project = tmp_path / "theirs", tmp_path / "project"
     for text in ("then", "now"):
