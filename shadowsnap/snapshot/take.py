@@ -181,20 +181,25 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
     return Taken(checkpoint, True, number, before)
 
 
+# --- late files --------------------------------------------------------------------------------------
+
+# A late file is captured for the first time although it may have existed before: the last state skipped it, or its
+# rules ignore it, until a tool named it or the rules changed. The states before the turns under way lack it for
+# the same reason. It is added to them, unless it changed since they began.
+
+
 def find_older(capture: Capture) -> set[bytes]:
-    """The files that are captured for the first time although they did not change since the last turn under way
-    began."""
+    """The late files that are older than every turn under way."""
     return _find_late(capture, Request("")).older
 
 
 class _Late(NamedTuple):
     files: set[bytes]
-    """The files that are captured for the first time and that the last state could not know of, because it skipped
-    them or its rules ignore them. Other new files were made since then."""
+    """Every late file. Other new files were made since the last state."""
     older: set[bytes]
     """Those that did not change since the last turn under way began, or that a tool names."""
     turns: list[Turn]
-    """The turns under way that they may matter to."""
+    """The turns under way whose states may lack them."""
 
 
 def _find_late(capture: Capture, request: Request) -> _Late:
@@ -241,8 +246,8 @@ def _amends(request: Request) -> bool:
 
 
 def _amend(capture: Capture, turns: list[Turn], late: set[bytes]) -> dict[int, str]:
-    """Add late files to the state before every turn under way that could not know of them, if they are what they
-    were when it began: whichever turn writes to them, that is held. Returns the new states by turn."""
+    """Add late files to the states before the turns under way, so that they are held whichever turn writes to
+    them. Returns the new states by turn."""
     space, states = capture.space, dict[int, str]()
     for turn in turns if late else ():
         before = find_if_kept(space.store, space.project, turn.before, space.deadline) if turn.before else None
@@ -253,7 +258,7 @@ def _amend(capture: Capture, turns: list[Turn], late: set[bytes]) -> dict[int, s
 
 
 def _unknown_before(capture: Capture, turn: Turn, before: Checkpoint, late: set[bytes]) -> dict[bytes, Known]:
-    """The late files that the state before a turn could not know of and that did not change since it began."""
+    """The late files that the state before a turn lacks and that did not change since it began."""
     unknown = _unknown_to(State.of_checkpoint(before), late, capture)
     # A file that changed since may be the work of an earlier tool of the turn. Whether it did, only the file
     # system's own clock says: that of the machine may be ahead of it, by a tick or by hours.
@@ -265,7 +270,7 @@ def _unknown_before(capture: Capture, turn: Turn, before: Checkpoint, late: set[
 
 
 def _unknown_to(state: State, paths: set[bytes], capture: Capture) -> set[bytes]:
-    """The paths that a state does not hold and would not if there were files: it skipped them, or its rules ignore
+    """The paths that a state would not hold even if there were files: it skipped them, or its rules ignore
     them."""
     if not paths:
         return set()
@@ -294,6 +299,9 @@ def _has_same_clock(space: Workspace, path: bytes) -> bool:
     """Whether a file is on the file system of the project; another one may have a clock of its own."""
     seen = space.worktree.look(path)
     return seen is not None and seen.st_dev == os.stat(space.project.workdir).st_dev
+
+
+# --- the turn of a request -----------------------------------------------------------------------------
 
 
 def _begun(space: Workspace, request: Request) -> Turn | None:
