@@ -330,6 +330,21 @@ def all_packs(objects: Path) -> list[Path]:
     return [objects / "pack" / f"{name}.pack" for name in sorted(names) if name.startswith("pack-")]
 
 
+def lone_packs(objects: Path) -> list[Path]:
+    """The packs without an index: git puts a pack in place first, and may be killed before its index follows."""
+    return [pack for pack in all_packs(objects) if pack.exists() and not pack.with_suffix(".idx").exists()]
+
+
+def index_pack(git: Git, pack: Path) -> bool:
+    """Make the index of a pack; False if the pack is not sound."""
+    try:
+        git.run("index-pack", str(pack))
+    except GitFailed:
+        pack.with_suffix(".idx").unlink(missing_ok=True)
+        return False
+    return True
+
+
 def pack_files(pack: Path) -> list[Path]:
     """All files of a pack, its index first."""
     files = (pack.with_suffix(suffix) for suffix in (".idx", ".rev", ".bitmap", ".mtimes", ".keep", ".pack"))

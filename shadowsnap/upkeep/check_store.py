@@ -32,6 +32,7 @@ from shadowsnap.files import (
 from shadowsnap.git.maintenance import (
     TRAILING_DATA,
     all_packs,
+    index_pack,
     loose_content,
     loose_file,
     loose_objects,
@@ -502,7 +503,7 @@ def repair_object(examination: Examination, finding: Finding) -> None:
 def repair_pack(examination: Examination, finding: Finding) -> None:
     """Move a damaged pack to the quarantine, and write its readable objects again."""
     store, git, pack = examination.store, examination.git, examination.path(finding)
-    if not pack.with_suffix(".idx").exists() and _index_pack(git, pack):
+    if not pack.with_suffix(".idx").exists() and index_pack(git, pack):
         return
     moved = [examination.quarantine.move(path) for path in pack_files(pack)]
     # The quarantine has the layout of an object directory, so git can read from it.
@@ -510,16 +511,6 @@ def repair_pack(examination: Examination, finding: Finding) -> None:
     for path in moved:
         if path.suffix == ".pack":
             _recover_pack(store, git.bound(scratch_objects=objects), path)
-
-
-def _index_pack(git: Git, pack: Path) -> bool:
-    """Make the index of a pack; False if the pack is not sound."""
-    try:
-        git.run("index-pack", str(pack))
-    except GitFailed:
-        pack.with_suffix(".idx").unlink(missing_ok=True)
-        return False
-    return True
 
 
 def _recover_pack(store: Store, git: Git, pack: Path) -> None:
@@ -532,7 +523,7 @@ def _recover_pack(store: Store, git: Git, pack: Path) -> None:
         old = index.rename(index.with_name(f"{index.name}.old"))
     except (MalformedObject, OSError):
         index.unlink(missing_ok=True)
-    if _index_pack(git, pack):
+    if index_pack(git, pack):
         announced = pack_ids(index)
     elif old is not None:
         old.rename(index)

@@ -40,7 +40,9 @@ from shadowsnap.files import read_json, remove_tree, write_json
 from shadowsnap.git.maintenance import (
     Pack,
     PackIndex,
+    index_pack,
     list_packs,
+    lone_packs,
     loose_file,
     pack_loose,
     pack_objects,
@@ -186,18 +188,21 @@ def _listed_names(folder: Path) -> list[str]:
 
 
 def clear_debris(store: Store, deadline: Deadline) -> int:
-    """Remove what dead processes left; the number of files and directories. The caller holds the upkeep lock.
+    """Remove what dead processes left; the number of files and directories. A pack that they left without an index
+    gets one. The caller holds the upkeep lock.
 
     While the store is locked exclusively, no other process owns any debris. If it cannot be locked soon, the
     debris is left to the next run."""
-    found = list(find_debris(store))
+    found, unindexed = list(find_debris(store)), lone_packs(store.git_dir / "objects")
     cleared = 0
-    if found:
+    if found or unindexed:
         left = deadline.remaining()
         patience = Deadline(_DEBRIS_LOCK_SECONDS if left is None else max(0.001, min(left, _DEBRIS_LOCK_SECONDS)))
         try:
             with alone(store.store_lock(), "clearing up", patience):
                 cleared = sum(_remove_debris(store, path) for path in found)
+                for pack in unindexed:
+                    index_pack(store.git(patience), pack)  # one that is not sound is left to the doctor
         except DeadlineExceeded:
             pass
     for folder in store.git_dir.glob(f"{_TRASH}*"):

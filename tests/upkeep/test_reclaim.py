@@ -522,6 +522,19 @@ def test_debris_is_removed_and_nothing_else(base: Path, project: Path) -> None:
     }
 
 
+def test_a_pack_that_a_killed_repack_left_without_its_index_gets_one(base: Path, project: Path) -> None:
+    manager = a_manager(base)
+    take_turns(manager, project, 2)
+    store = a_store(base)
+    for index in (store.git_dir / "objects" / "pack").glob("*.idx"):
+        index.unlink()
+    assert not manager.doctor().healthy
+    with upkeep_of(store):
+        clear_debris(store, NO_DEADLINE)
+    assert manager.doctor().healthy
+    assert git(store.git_dir, "fsck", "--full", "--strict", "--no-dangling") == ""
+
+
 def test_debris_stays_while_another_process_works(base: Path, project: Path) -> None:
     take_turns(a_manager(base), project, 2)
     store = a_store(base)
