@@ -220,10 +220,11 @@ def judge_restore(record: Record, before: State, after: Manifest, chosen: Collec
             differs(path, "untouched path changed", entry, lost=True)
     for path in after.keys() - before.manifest.keys() - tree.keys() - folders - then.keys():
         differs(path, "appeared from nowhere", None)
-    filled = _parents(path for path, entry in after.items() if entry.kind != "dir")
     unknown = ignored | before.ignored  # what is ignored now was not looked at, and may stay
+    stays = {path for path in now_folders if path in unknown or _is_below(path, unknown)}
+    filled = _parents([*stays, *(path for path, entry in after.items() if entry.kind != "dir")])
     for path in now_folders if not chosen else ():
-        if path not in filled and path not in unknown and not _is_below(path, unknown):
+        if path not in filled | stays:
             differs(path, "directory left", None)
     return found
 
