@@ -316,9 +316,12 @@ class Story:
         reply = self._go("revert", untouched, manager, what=what, dry_run=False)
         if reply is None:
             return None
-        if "raised" in reply:
-            self._find(Finding("revert failed", f"{reply['raised']}: {reply['text']}"))
         after = read_manifest(self._project)
+        if "raised" in reply:  # the pruner beside us may have dropped the turn since the dry run
+            if not self._is_allowed(reply, turn.begin.call, plan):
+                self._find(Finding("revert failed", f"{reply['raised']}: {reply['text']}"))
+            self._find(*judge_same("refused revert changed files", before.manifest, after))
+            return None
         self._find(*judge_plan(plan, reply))
         self._find(*judge_revert(turn, before.manifest, after, reply, on_conflict == "keep"))
         self._tally.counts["reverts"] += 1
