@@ -169,10 +169,10 @@ class NoSuchCheckpoint(ShadowsnapError):
 
 
 class AmbiguousReference(ShadowsnapError):
-    """{ref!r} fits {count} checkpoints: {candidates}"""
+    """{ref!r} fits {count} {what}: {candidates}"""
 
     exit_code = 3
-    hint = "give more digits"
+    hint = "give more of it"
 
 
 class MalformedReference(ShadowsnapError):

@@ -556,7 +556,7 @@ def session_by_part(store: Store, deadline: Deadline, part: str, project: Projec
     fitting = sorted(name for name in names if part in name)
     if len(fitting) > 1:
         shown = ", ".join(fitting[:5])
-        raise AmbiguousReference(ref=part, count=len(fitting), candidates=shown)
+        raise AmbiguousReference(ref=part, count=len(fitting), what="sessions", candidates=shown)
     return fitting[0] if fitting else part
 
 

@@ -68,12 +68,19 @@ class Store:
     _read: set[str] = field(default_factory=set)
 
     def checkpoints(self, project: Path) -> dict[str, str]:
-        """The checkpoints of a directory and their reasons, newest first."""
+        """The checkpoints of a directory and their reasons, newest first, without those that add late files to
+        the state before a turn: none of them is what a call found."""
         name = hashlib.sha256(os.fsencode(os.path.realpath(project))).hexdigest()[:16]
-        listing = self._git("for-each-ref", "--sort=-refname", "--format=%(objectname) %(subject)",
+        listing = self._git("for-each-ref", "--sort=-refname",
+                            "--format=%(objectname) %(contents:subject)%00%(contents:body)%00",
                             f"refs/shadowsnap/{name}")  # fmt: skip
-        rows = (line.partition(" ") for line in os.fsdecode(listing).splitlines())
-        return {name: subject for name, _, subject in rows}
+        found: dict[str, str] = {}
+        parts = os.fsdecode(listing).split("\0")
+        for about, body in zip(parts[0::2], parts[1::2], strict=False):
+            checkpoint, _, reason = about.strip("\n").partition(" ")
+            if '"amends":' not in body:
+                found[checkpoint] = reason
+        return found
 
     def tree(self, checkpoint: str) -> Tree:
         rows = self._git("ls-tree", "-r", "-z", "--full-tree", checkpoint).split(b"\0")

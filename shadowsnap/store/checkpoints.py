@@ -252,7 +252,7 @@ def _by_hash(store: Store, project: Project, digits: str, names: Sequence[str]) 
         return fitting[0]
     if fitting:
         shown = ", ".join(name.rpartition("-")[2] for name in fitting[:5])
-        raise AmbiguousReference(ref=digits, count=len(fitting), candidates=shown)
+        raise AmbiguousReference(ref=digits, count=len(fitting), what="checkpoints", candidates=shown)
     for other in ref_folders(store.git_dir, "refs/shadowsnap"):
         if other != project.id and any(
             name.rpartition("-")[2].startswith(digits[:12])

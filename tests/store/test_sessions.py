@@ -180,7 +180,7 @@ def test_a_session_is_named_by_a_part_of_its_id(project: Path, manager: Checkpoi
     turn(manager, project, "two", "20261117-bbbb-2222")
     assert manager.session("bbbb").id == manager.session("20261117-b").id == "20261117-bbbb-2222"
     assert [entry.prompt for entry in manager.timeline(project, session_id="1111")] == ["write one"]
-    with pytest.raises(AmbiguousReference, match="fits 2"):
+    with pytest.raises(AmbiguousReference, match="fits 2 sessions"):
         manager.session("20261117")
     with pytest.raises(NoSuchSession):
         manager.session("bbb")  # too short
