@@ -112,20 +112,28 @@ def ignored_by_checkpoint(
     space: Workspace, current: State, target: State, paths: Sequence[bytes], folders: Collection[bytes] = ()
 ) -> set[bytes]:
     """The paths that the ignore rules of the checkpoint match; `folders` are those that are directories.
-    Deletions are decided under these rules, not under the rules of now."""
+    Deletions are decided under these rules, not under the rules of now. Where it is not known what a `.gitignore`
+    said then, paths count that are ignored with its present text, or without it: that may take an exclude back."""
     if target.scope == "paths" or not paths:
         return set()
 
     def ask(new: Sequence[bytes]) -> set[bytes]:
-        return space.rules.ignored_under(_rules_then(space, current, target, new), target.patterns, new, folders)
+        texts, unknown = _rules_then(space, current, target, new)
+        found = space.rules.ignored_under(texts, target.patterns, new, folders)
+        if unknown:
+            texts |= dict.fromkeys(unknown)
+            found |= space.rules.ignored_under(texts, target.patterns, new, folders)
+        return found
 
     return space.rules.remembered(("ignored in", target.tree, target.patterns), paths, ask)
 
 
 def _rules_then(
     space: Workspace, current: State, target: State, paths: Iterable[bytes]
-) -> dict[bytes, bytes | None]:
-    """The text of the `.gitignore` in every directory above the paths, as it was at the checkpoint."""
+) -> tuple[dict[bytes, bytes | None], set[bytes]]:
+    """The text of the `.gitignore` in every directory above the paths, as it was at the checkpoint, and the
+    directories where that is not known and the present text stands for it."""
+    unknown: set[bytes] = set()
     with ObjectReader(space.git) as reader:
         then, now = open_tree(reader, target.tree), open_tree(reader, current.tree)
 
@@ -136,11 +144,16 @@ def _rules_then(
                 return reader.read(leaf[1], b"blob") if leaf[0] in (REGULAR, EXECUTABLE) else None
             if path in target.rules:
                 return target.rules[path]
-            # A .gitignore that is itself ignored and appeared, or grew too long to be recorded, since then: what
-            # it ignores now is left alone.
-            return None if now.find(path) is not None else space.rules.text(folder)
+            if now.find(path) is not None:
+                return None
+            # It is itself ignored, and appeared, or grew too long to be recorded, since then: what it ignores now
+            # is left alone.
+            found = space.rules.text(folder)
+            if found is not None:
+                unknown.add(folder)
+            return found
 
-        return {folder: text(folder) for folder in {b"", *folders_above(paths)}}
+        return {folder: text(folder) for folder in {b"", *folders_above(paths)}}, unknown
 
 
 class Selection:

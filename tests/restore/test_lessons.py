@@ -103,6 +103,18 @@ def test_an_older_gitignore_brought_back_does_not_delete_what_it_no_longer_ignor
         assert (project / path).read_text() == "cannot be made again\n"
 
 
+def test_a_hidden_gitignore_that_takes_an_exclude_back_deletes_nothing_that_was_ignored_then(
+    manager: CheckpointManager, project: Path
+) -> None:
+    (project / "src" / "run.log").write_text("ignored by default\n")
+    target = checkpoint(manager, project)
+    (project / "src" / ".gitignore").write_text(".gitignore\n!*.log\n")  # it ignores itself, too
+    checkpoint(manager, project)
+    result = manager.restore(project, target)
+    assert (project / "src" / "run.log").read_text() == "ignored by default\n"
+    assert "src/run.log" in kept_paths(result)
+
+
 def test_a_gitignore_that_did_not_exist_then_does_not_delete_what_it_ignores(
     manager: CheckpointManager, project: Path
 ) -> None:
