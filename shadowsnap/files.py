@@ -10,8 +10,8 @@ import shutil
 import stat
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -37,18 +37,32 @@ _SIZE_OF_LONG = struct.calcsize("l") << 16
 
 def write_bytes(path: Path, data: bytes, *, fsync: bool = False) -> None:
     """Write a file through a temporary one, so that no reader sees half of it. Makes the folder."""
-    descriptor, temporary = open_temporary(path.parent, f".{path.name}.tmp_")
+    write_several({path: data}, fsync=fsync)
+
+
+def write_several(contents: Mapping[Path, bytes], *, fsync: bool = False) -> None:
+    """Write files as `write_bytes` does. They get their names in the order given, and are synced together: one
+    after the other, each would cost a commit of the file system's journal."""
+    temporaries: list[Path] = []
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+        with ExitStack() as closing:
+            descriptors: list[int] = []
+            for path, data in contents.items():
+                descriptor, temporary = open_temporary(path.parent, f".{path.name}.tmp_")
+                temporaries.append(temporary)
+                closing.callback(os.close, descriptor)
+                write_all(descriptor, data)
+                descriptors.append(descriptor)
             if fsync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
+                sync_open(descriptors)
+        for temporary, path in zip(temporaries, contents, strict=True):
+            os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        for temporary in temporaries:
+            temporary.unlink(missing_ok=True)
     if fsync:
-        sync_directory(path.parent)
+        for folder in dict.fromkeys(path.parent for path in contents):
+            sync_directory(folder)
 
 
 def write_json(path: Path, value: Any, *, fsync: bool = False) -> None:
@@ -183,12 +197,11 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Make the content of files durable. The system starts to write all of them before the first is
-    waited for: one after the other, each would cost a commit of the file system's journal."""
+    """Make the content of files durable, as `sync_open` does for open ones. One is open at a time."""
     paths = list(paths)
-    if sys.platform != "win32" and hasattr(os, "posix_fadvise") and len(paths) > 1:
+    if len(paths) > 1:
         for path in paths:
-            _with_open(path, lambda descriptor: os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED))
+            _with_open(path, begin_writing)
     for path in paths:
         _with_open(path, os.fsync)
 
@@ -202,6 +215,23 @@ def _with_open(path: Path, operation: Callable[[int], None]) -> None:
         operation(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_open(descriptors: Sequence[int]) -> None:
+    """Make the content of open files durable. The system begins to write all of them before the first is waited
+    for: one after the other, each would cost a commit of the file system's journal."""
+    if len(descriptors) > 1:
+        for descriptor in descriptors:
+            begin_writing(descriptor)
+    for descriptor in descriptors:
+        os.fsync(descriptor)
+
+
+def begin_writing(descriptor: int, start: int = 0) -> None:
+    """Have the system write out an open file, from an offset on, so that a sync has little to wait for. (Linux
+    does so if it is asked to forget what is not written yet.)"""
+    if sys.platform == "linux":
+        os.posix_fadvise(descriptor, start, 0, os.POSIX_FADV_DONTNEED)
 
 
 def sync_directory(folder: Path) -> None:

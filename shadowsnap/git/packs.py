@@ -21,7 +21,7 @@ from io import BytesIO, FileIO
 from itertools import accumulate, chain
 from pathlib import Path
 
-from shadowsnap.files import make_read_only, open_temporary, sync_directory, write_all
+from shadowsnap.files import begin_writing, make_read_only, open_temporary, sync_directory, write_all
 from shadowsnap.git.objects import (
     MAX_IN_MEMORY,
     USUAL_CODEC,
@@ -492,17 +492,20 @@ class PackWriter:
         if not len(self):
             self.abandon()
             return
-        checksum = self._write_pack()
-        name = self._folder / f"pack-{checksum.hex()}"
+        checksum = self._complete_pack()
+        name = f"{self._folder / 'pack'}-{checksum.hex()}"
+        assert self._file is not None and self._temporary is not None
         descriptor, temporary = open_temporary(self._folder, "tmp_idx_")
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(self._index(checksum))
-                make_read_only(file.fileno())
+            with self._file as pack, FileIO(descriptor, "r+b") as index:
+                write_all(descriptor, self._index(checksum))
+                make_read_only(pack.fileno())
+                make_read_only(descriptor)
                 if self._fsync:
-                    file.flush()
-                    os.fsync(file.fileno())
-            assert self._temporary is not None
+                    begin_writing(pack.fileno(), self._offset)  # the rest was begun before
+                    begin_writing(descriptor)
+                    os.fsync(pack.fileno())
+                    os.fsync(index.fileno())
             os.replace(temporary, f"{name}.idx")
             os.replace(self._temporary, f"{name}.pack")
             self._temporary = None
@@ -523,8 +526,8 @@ class PackWriter:
         if self._temporary is not None:
             self._temporary.unlink(missing_ok=True)
 
-    def _write_pack(self) -> bytes:
-        """Write the number of objects and the checksum, and close the file; returns the checksum."""
+    def _complete_pack(self) -> bytes:
+        """Write what is left, the number of objects and the checksum; returns the checksum."""
         digest = hashlib.sha1(usedforsecurity=False)
         if self._file is None:
             self._parts[0] = _pack_header(len(self))
@@ -540,10 +543,6 @@ class PackWriter:
             while count := file.readinto(buffer):
                 digest.update(buffer[:count])
         write_all(file.fileno(), digest.digest())
-        make_read_only(file.fileno())
-        if self._fsync:
-            os.fsync(file.fileno())
-        file.close()
         return digest.digest()
 
     def _write_buffer(self) -> FileIO:
@@ -551,10 +550,8 @@ class PackWriter:
             descriptor, self._temporary = open_temporary(self._folder, "tmp_pack_")
             self._file = FileIO(descriptor, "r+b")
         write_all(self._file.fileno(), b"".join(self._parts))
-        if self._fsync and sys.platform == "linux":
-            # Linux writes out what it is asked to forget. So the sync at the end has little to wait for.
-            start = self._offset - self._buffered
-            os.posix_fadvise(self._file.fileno(), start, self._buffered, os.POSIX_FADV_DONTNEED)
+        if self._fsync:
+            begin_writing(self._file.fileno(), self._offset - self._buffered)
         self._parts, self._buffered = [], 0
         return self._file
 

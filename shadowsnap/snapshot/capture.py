@@ -148,9 +148,12 @@ class Capture:
             missing = {path for path in wanted if path not in known or found.hides(path)}
             try:
                 self._take(found.changed | missing if missing else found.changed, readers=readers)
+                self._conclude(found, given, wanted, usual)
                 if readers.given:
                     self.tree()  # is made while the readers complete their packs
-                    self._take(readers.lost())
+                if lost := readers.lost():
+                    self._take(lost)
+                    self._conclude(found, given, wanted, usual)
             except DeadlineExceeded:
                 for path in readers.lost():
                     self._changes.pop(path, None)
@@ -158,26 +161,29 @@ class Capture:
                 self._choose_usual_modes(usual)
                 self._save_progress()
                 raise
-        self._check_size()
         # Also those that a scan of everything found: they were left out before, because they are ignored.
         if cache.newest or not self.is_first:
             self.late = {path for path in named & missing if self._has(path)}
+        step("capture:read")
+
+    def _conclude(self, found: Found, given: set[bytes], wanted: set[bytes], usual: Modes | None) -> None:
+        """Derive from the entries, and from what the scan found, what else is to be known of them."""
+        cache, changes = self.cache, self._changes
+        self._check_size()
         self.released = {path for path in found.gone if path not in self.skipped and self._is_file(path)}
         cache.named |= {path for path in given if self._exists(path)}
         self._note_large_directories(found)
         self._note_skipped(found)
-        changes = self._changes
-        captured = {path for path in wanted if changes.get(path, path in known)}
-        self._note_ignored_directories(captured)
+        known = cache.index.lookup(path for path in wanted if path not in changes)
+        self._note_ignored_directories({path for path in wanted if changes.get(path) or path in known})
         self._choose_usual_modes(usual)
         self._update_bare(found)
         unstorable = cache.bare - recordable(cache.bare)
         unstorable -= folders_above((*self.skipped, *unstorable))  # those are in `skipped` by what is in them
         self.skipped.update((folder + b"/", "unstorable") for folder in unstorable)
         cache.skipped = {path for path in self.skipped if not path.endswith(b"/")} - self.undecided
-        cache.found_under = None if found.without_rules else capture_settings(space)
+        cache.found_under = None if found.without_rules else capture_settings(self.space)
         self._update_unsettled(found)
-        step("capture:read")
 
     def _check_size(self) -> None:
         """Refuse more paths than a checkpoint may contain: it could not be read."""

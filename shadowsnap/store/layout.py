@@ -27,6 +27,7 @@ from shadowsnap.files import (
     spread_subdirectories,
     sync_directory,
     write_bytes,
+    write_several,
 )
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.repository import Git, usable_git
@@ -164,7 +165,9 @@ def open_store(settings: Settings, on_creation: Callable[[Store], None] = lambda
             create_store(store)
         elif found < FORMAT:
             _raise_format(store)
-        _keep_current(store.git_dir / "info" / "exclude", _NO_EXCLUDES)
+        excludes = store.git_dir / "info" / "exclude"
+        if not _is_current(excludes, _NO_EXCLUDES):
+            write_bytes(excludes, _NO_EXCLUDES)
     except OSError as problem:
         check_resources(problem)
         raise StoreUnusable(path=store.base, why=problem) from problem
@@ -248,8 +251,8 @@ def create_store(store: Store) -> None:
         (store.git_dir / REFS_LOST).touch()
     for folder in FOLDERS:
         (store.git_dir / folder).mkdir(parents=True, exist_ok=True)
-    for name, content in store_files().items():
-        _keep_current(store.git_dir / name, content, fsync=store.fsync)
+    files = {store.git_dir / name: content for name, content in store_files().items()}
+    write_several({path: files[path] for path in files if not _is_current(path, files[path])}, fsync=store.fsync)
     if store.fsync:
         for made in (store.git_dir / "refs", store.git_dir, store.base, store.base.parent):
             sync_directory(made)
@@ -280,13 +283,11 @@ def store_files() -> dict[str, bytes]:
     }
 
 
-def _keep_current(path: Path, content: bytes, *, fsync: bool = False) -> None:
+def _is_current(path: Path, content: bytes) -> bool:
     try:
-        if path.read_bytes() == content:
-            return
+        return path.read_bytes() == content
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, content, fsync=fsync)
+        return False
 
 
 def last_prune(base: Path, host: str | None = None) -> datetime | None:

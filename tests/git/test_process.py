@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import pytest
 from fakegit import Lifeline, fake_git
 
 from helpers import ROOT
-from shadowsnap.deadline import NO_DEADLINE
+from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.git.process import Process, kill_tree, kill_without_reaping
 
 if TYPE_CHECKING:
@@ -29,10 +30,12 @@ def started(script: Path) -> Process:
     return process
 
 
-def printed(script: Path, folder: Path | None = None, **options: Any) -> bytes:
+def printed(
+    script: Path, deadline: Deadline = NO_DEADLINE, folder: Path | None = None, **options: Any
+) -> bytes:
     process = Process(str(script), [], {"PATH": os.defpath}, folder, **options)
     try:
-        return process.exchange(b"", NO_DEADLINE, "a test was running")[0]
+        return process.exchange(b"", deadline, "a test was running")[0]
     finally:
         kill_tree(process)
 
@@ -95,6 +98,26 @@ def test_another_thread_may_kill_and_the_first_one_reaps(tmp_path: Path) -> None
     assert is_reaped(process.pid)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Python looks again and again")
+def test_waiting_with_a_time_limit_ends_with_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    naps = list[float]()
+    monkeypatch.setattr(time, "sleep", naps.append)
+    assert printed(fake_git(tmp_path, "echo done; exec >&- 2>&-; sleep 0.05"), Deadline(60)) == b"done\n"
+    assert naps == []
+
+
+def test_waiting_with_a_time_limit_ends_with_it(tmp_path: Path) -> None:
+    process = started(fake_git(tmp_path, "echo ready; exec sleep 1000"))
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.01)
+    finally:
+        kill_tree(process)
+    assert process.wait(0.01) < 0
+
+
 def test_ctrl_c_in_the_terminal_does_not_reach_git(tmp_path: Path) -> None:
     process = started(fake_git(tmp_path, "echo ready; sleep 1000"))
     try:
@@ -130,7 +153,7 @@ def test_the_error_names_a_folder_that_cannot_be_entered(
         pytest.skip("root may enter everything")
     make(tmp_path / "folder")
     with pytest.raises(error) as caught:
-        printed(fake_git(tmp_path / "bin", "echo never"), tmp_path / "folder")
+        printed(fake_git(tmp_path / "bin", "echo never"), folder=tmp_path / "folder")
     assert caught.value.filename == tmp_path / "folder"
 
 

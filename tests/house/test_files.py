@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shadowsnap import files
-from shadowsnap.files import open_temporary, remove_tree, sync_directory, write_all
+from shadowsnap.files import open_temporary, remove_tree, sync_directory, write_all, write_several
 
 
 def test_every_temporary_file_is_a_new_one_that_only_its_owner_reads(tmp_path: Path) -> None:
@@ -41,6 +41,20 @@ def test_a_file_left_by_a_dead_process_with_our_id_is_not_reused(tmp_path: Path)
     os.close(descriptor)
     assert path not in leftovers
     assert [leftover.read_text() for leftover in leftovers] == ["theirs", "theirs"]
+
+
+def test_several_files_are_written_as_a_whole(tmp_path: Path) -> None:
+    contents = {tmp_path / "one": b"1", tmp_path / "folder" / "two": b"2" * 100_000}
+    write_several(contents, fsync=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == contents
+
+
+def test_none_of_several_files_is_replaced_if_one_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("old")
+    (tmp_path / "no folder").write_text("")
+    with pytest.raises(OSError, match="no folder"):
+        write_several({tmp_path / "one": b"new", tmp_path / "no folder" / "two": b""})
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"one": "old", "no folder": ""}
 
 
 def test_a_short_write_is_an_error(

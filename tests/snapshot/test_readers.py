@@ -169,6 +169,34 @@ def test_what_a_killed_one_did_not_store_is_read_here(
 
 
 @pytest.mark.usefixtures("either")
+def test_what_changed_before_it_was_read_again_is_captured_as_it_is_then(
+    tmp_path: Path, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, killed = readers._ask, []
+
+    def ask(process: Process, paths: list[bytes]) -> Any:
+        if not paths:
+            if not killed:
+                for path in (own / "folder-1").iterdir():
+                    path.unlink()
+                (own / "folder-2" / "file-2.txt").chmod(0o600)
+                (own / "folder-2" / "file-9.txt").write_bytes(bytes(5 << 20))
+            killed.append(process.pid)
+            process.send_signal(signal.SIGKILL)
+        return real(process, paths)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "_ask", ask)
+        checkpoint = checkpoint_of(CheckpointManager(base=tmp_path / "killed", max_file_size_mb=4).snapshot(own))
+    assert killed
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers.Readers, "expect", lambda self, files: None)
+        later = checkpoint_of(CheckpointManager(base=tmp_path / "later", max_file_size_mb=4).snapshot(own))
+    assert told_by(tmp_path / "killed", checkpoint) == told_by(tmp_path / "later", later)
+    assert {"folder-2/file-9.txt"} < {item.path for item in checkpoint.skipped}
+
+
+@pytest.mark.usefixtures("either")
 def test_one_that_is_stopped_keeps_no_capture_waiting(
     tmp_path: Path, large: Path, alone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
