@@ -22,7 +22,6 @@ SYNCS_LATER = sys.platform != "win32"
 """Whether a file can be synced after it was closed. (Windows syncs only files that are open for writing.)"""
 
 _numbers = count()
-_scratch_numbers = count()
 _CLOSED_ON_EXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | _CLOSED_ON_EXEC
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | _CLOSED_ON_EXEC
@@ -252,16 +251,23 @@ def remove_tree(folder: Path) -> None:
 
 
 @contextmanager
-def scratch_folder(parent: Path, purpose: str) -> Iterator[Path]:
-    """A new directory in the store that is removed at the end, or as debris if the process dies. Each call has one
-    of its own: other threads may do the same thing at the same time."""
-    folder = parent / f"scratch-{purpose}-{os.getpid()}-{next(_scratch_numbers)}"
-    remove_tree(folder)  # left by a process that died and had our process id
+def scratch_folder(parent: Path, purpose: str, inside: str = ".") -> Iterator[Path]:
+    """A new directory in the store, with the folder `inside` it. It is removed at the end, or as debris if the
+    process dies."""
+    folder = new_scratch_folder(parent, purpose)
     try:
-        folder.mkdir()
+        (folder / inside).mkdir(parents=True, exist_ok=True)
         yield folder
     finally:
         remove_tree(folder)
+
+
+def new_scratch_folder(parent: Path, purpose: str) -> Path:
+    """A new directory in the store. Its name is random: other threads may do the same thing at the same time, and
+    a process in another container may have the same process id."""
+    folder = parent / f"scratch-{purpose}-{os.getpid()}-{os.urandom(6).hex()}"
+    folder.mkdir()
+    return folder
 
 
 def spread_subdirectories(folder: Path | bytes) -> None:

@@ -1,4 +1,4 @@
-"""Pulling a lane: from the remote into a quarantine, from there into the store once everything was checked.
+"""Pulling a lane: from the remote into a scratch directory, from there into the store once everything was checked.
 
 A pulled lane is listed with its machine; undo, revert and prune of the projects here do not affect it. `resume`
 takes a state of it over into a directory here.
@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shadowsnap.deadline import Deadline, step
 from shadowsnap.errors import DamagedObject, LaneRefused, MalformedObject, NoSuchLane, OtherProject, UnsafeTree
-from shadowsnap.files import remove_tree
+from shadowsnap.files import remove_tree, scratch_folder
 from shadowsnap.git.maintenance import put_in_place, take_packs
 from shadowsnap.git.refs import create_ref
 from shadowsnap.git.repository import Git
@@ -129,7 +126,7 @@ class _Pull:
         came = [(manifest, self._fetch_pack(manifest)) for manifest, _ in due]
         step("pull:fetched")
         busy = locked(self._store.store_lock(), "pull", self._deadline, shared=True)
-        with busy, self._quarantine() as scratch:
+        with busy, scratch_folder(self._store.git_dir, "pull", inside="pack") as scratch:
             git = self._store.git(self._deadline).bound(scratch_objects=scratch)
             allowed = self._known_objects()
             for _, file in came:
@@ -250,15 +247,6 @@ class _Pull:
             if bool(manifest.key) != is_encrypted(file.read(64)):
                 raise self._refused(f"{name} is not encrypted as it should be")
         return sealed
-
-    @contextmanager
-    def _quarantine(self) -> Iterator[Path]:
-        scratch = self._store.git_dir / f"scratch-pull-{os.getpid()}-{secrets.token_hex(4)}"
-        (scratch / "pack").mkdir(parents=True)
-        try:
-            yield scratch
-        finally:
-            remove_tree(scratch)
 
     def _report(self, status: str, lane: PulledLane, size: int) -> PullReport:
         name = lane.identity.name or lane.identity.id

@@ -15,18 +15,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shadowsnap.deadline import Deadline, step
 from shadowsnap.errors import GitFailed, NoRemote, NoSuchProject, RemoteFailed, ShadowsnapError
-from shadowsnap.files import read_json, remove_tree
+from shadowsnap.files import read_json, remove_tree, scratch_folder
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.repository import Git
 from shadowsnap.model import Record
@@ -243,7 +241,7 @@ class Push:
         """Send what is new; None if another machine wrote the next manifest first."""
         # Under the shared lock, no listed object is reclaimed before it is packed.
         busy = locked(self._store.store_lock(), "push", self._deadline, shared=True)
-        with busy, _scratch(self._store) as scratch:
+        with busy, scratch_folder(self._store.git_dir, "push", inside="objects/pack") as scratch:
             contents = self._contents()
             anew = anew or self._needs_new_generation(contents)
             objects = LooseObjects(scratch / "objects", fsync=False)
@@ -495,16 +493,6 @@ def _size_on_disk(git: Git, contents: Contents) -> int:
     """About how many bytes a new generation takes at the server, which alone knows it exactly."""
     tips = "".join(f"{commit}\n" for commit in contents.checkpoints.values()).encode()
     return int(git.run("rev-list", "--objects", "--disk-usage", "--stdin", stdin=tips))
-
-
-@contextmanager
-def _scratch(store: Store) -> Iterator[Path]:
-    scratch = store.git_dir / f"scratch-push-{os.getpid()}-{secrets.token_hex(4)}"
-    (scratch / "objects" / "pack").mkdir(parents=True)
-    try:
-        yield scratch
-    finally:
-        remove_tree(scratch)
 
 
 def _write_pack(git: Git, asked: bytes, target: Path) -> None:

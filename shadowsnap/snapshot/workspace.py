@@ -14,7 +14,7 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.files import remove_tree, write_bytes
+from shadowsnap.files import new_scratch_folder, remove_tree, write_bytes
 from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.reading import Batch
 from shadowsnap.git.repository import Git
@@ -137,15 +137,12 @@ def open_workspace(
 
 def _make_scratch(store: Store, project: Project) -> Path:
     """A directory for the objects of a comparison: in the store, or elsewhere if that cannot be written."""
-    scratch = store.git_dir / f"scratch-{project.id}-{os.getpid()}"
     try:
-        remove_tree(scratch)  # left by a process that died and had our process id
-        scratch.mkdir()
+        return new_scratch_folder(store.git_dir, project.id)
     except OSError as problem:
         if problem.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
             raise
         return Path(mkdtemp(prefix="shadowsnap-"))
-    return scratch
 
 
 def _write_exclude_file(path: Path, patterns: list[str]) -> None:

@@ -27,7 +27,7 @@ from shadowsnap.errors import (
     TreeTooLarge,
     UnsafeTree,
 )
-from shadowsnap.files import UnreadableFile, parse_json, read_bounded, sync_directory
+from shadowsnap.files import UnreadableFile, parse_json, read_bounded, scratch_folder, sync_directory
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, is_object_id
 from shadowsnap.git.reading import ObjectReader, missing_objects, object_sizes, problem_of_link
 from shadowsnap.git.refs import RefExists, refs_below
@@ -63,7 +63,6 @@ from shadowsnap.store.layout import (
     settle,
 )
 from shadowsnap.store.projects import Project, locked_project, note_writes, project_of, touch_record
-from shadowsnap.upkeep.reclaim import scratch_folder
 
 Progress = Callable[[int, int, ImportedItem], None]
 """Called after each checkpoint with the number that are done, the total, and the result of this one."""
@@ -350,9 +349,8 @@ def _copy_trees(
     store: Store, git: Git, originals: list[_Original], most_bytes: int | None
 ) -> dict[str, _Tree | str]:
     """Copy the trees of these commits into the store. Returns for each commit its tree, or why it has none."""
-    with scratch_folder(store, "import") as scratch:
+    with scratch_folder(store.git_dir, "import", inside="pack") as scratch:
         packs = scratch / "pack"
-        packs.mkdir()
         git = git.bound(scratch_objects=scratch)
         results = _clean_trees(git, scratch, originals, most_bytes)
         wanted = sorted({tree.id for tree in results.values() if isinstance(tree, _Tree)} - {EMPTY_TREE})

@@ -36,7 +36,7 @@ from shadowsnap.errors import (
     LockTimeout,
     ShadowsnapError,
 )
-from shadowsnap.files import read_json, remove_tree, write_json
+from shadowsnap.files import read_json, remove_tree, scratch_folder, write_json
 from shadowsnap.git.maintenance import (
     Pack,
     PackIndex,
@@ -102,20 +102,8 @@ class Upkeep:
     def writing_packs(self, needed_bytes: int, doing: str) -> Iterator[Git]:
         """Git that writes new packs into a scratch directory, if the disk has room for them."""
         check_disk_space(self.store, needed_bytes, doing)
-        with scratch_folder(self.store, "upkeep") as scratch:
+        with scratch_folder(self.store.git_dir, "upkeep") as scratch:
             yield self.git.bound(scratch_objects=scratch)
-
-
-@contextmanager
-def scratch_folder(store: Store, purpose: str) -> Iterator[Path]:
-    """A directory in the store that is removed afterwards, or as debris if the process dies."""
-    folder = store.git_dir / f"scratch-{purpose}-{os.getpid()}"
-    remove_tree(folder)
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        remove_tree(folder)
 
 
 def upkeep_lock(store: Store) -> Path:

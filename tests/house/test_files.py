@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from shadowsnap import files
-from shadowsnap.files import open_temporary, remove_tree, sync_directory, write_all, write_several
+from shadowsnap.files import (
+    open_temporary,
+    remove_tree,
+    scratch_folder,
+    sync_directory,
+    write_all,
+    write_several,
+)
 
 
 def test_every_temporary_file_is_a_new_one_that_only_its_owner_reads(tmp_path: Path) -> None:
@@ -85,4 +92,13 @@ def test_a_tree_is_removed_with_everything_in_it(tmp_path: Path) -> None:
     files.make_read_only(tmp_path / "scratch" / "aa" / "object")
     remove_tree(tmp_path / "scratch")
     remove_tree(tmp_path / "scratch")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_that_do_the_same_at_once_have_scratch_directories_of_their_own(tmp_path: Path) -> None:
+    with scratch_folder(tmp_path, "import", inside="objects/pack") as one:
+        (one / "objects" / "pack" / "file").write_text("of the first")
+        with scratch_folder(tmp_path, "import") as other:
+            assert other != one and list(other.iterdir()) == []
+        assert (one / "objects" / "pack" / "file").read_text() == "of the first"
     assert list(tmp_path.iterdir()) == []

@@ -12,8 +12,6 @@ from shadowsnap.cli.commands import Command, Context
 from shadowsnap.cli.text import ago, one_line, safe
 from shadowsnap.files import parse_json
 from shadowsnap.hook.client import main
-from shadowsnap.hook.server import running_helper, stop_helper
-from shadowsnap.integrations.mcp_server import make_server
 
 
 class InstallCommand(Command):
@@ -154,6 +152,9 @@ class HelperCommand(Command):
         parser.add_argument("action", choices=("status", "stop"), nargs="?", default="status", help="what to do")
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
+        # Late: an agent runs `statusline`, a command of this module, again and again.
+        from shadowsnap.hook.server import running_helper, stop_helper
+
         base = str(context.manager.settings.resolved_base())
         found = (stop_helper if args.action == "stop" else running_helper)(base)
         stopped = args.action == "stop" and found is not None
@@ -205,6 +206,8 @@ class McpCommand(Command):
     group = "more"
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
+        from shadowsnap.integrations.mcp_server import make_server  # late, as above
+
         server = make_server(context.manager, context.workdir)
         if context.ui.json:
             tools = ["timeline", "diff", "blame", "restore"]
