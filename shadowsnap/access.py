@@ -1,5 +1,5 @@
-"""How a manager reaches the store and the projects in it: what is due is done first, a deadline is set, what is
-damaged is repaired, and listeners hear of it."""
+"""How a manager reaches the store and the projects in it: pending work first, then a deadline, repair after an
+error, and events."""
 
 from __future__ import annotations
 
@@ -353,7 +353,7 @@ def check_there(project: Project) -> None:
 
 
 def _recovered(space: Workspace) -> str:
-    """Finish or put back what died half way, and say so. There hardly ever is anything."""
+    """Finish or roll back an interrupted restore or stage; returns a note. Usually there is none."""
     journal = read_journal(space.store, space.project)
     if not (journal.open or journal.leftover or journal.stages):
         return journal.note

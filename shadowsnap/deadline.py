@@ -75,7 +75,8 @@ NO_DEADLINE = Deadline()
 
 
 step_listener: Callable[[str], None] | None = None
-"""Called with the name of each `step`. A test sets it to stop the process there."""
+"""Called with the name of each `step`. The command line sets it to allow Ctrl-C between two files; tests set it to
+stop the process there."""
 
 
 def step(name: str) -> None:

@@ -134,7 +134,7 @@ class MalformedObject(ShadowsnapError):
 
 class CheckpointsLost(ShadowsnapError):
     """the checkpoints of {workdir} are gone although none was dropped; no space is reclaimed until that is \
-mended"""
+repaired"""
 
     hint = "run `shadowsnap doctor`"
 
@@ -487,4 +487,4 @@ class SettingsRefused(ShadowsnapError):
     """{path} was left as it is: {why}"""
 
     exit_code = 4
-    hint = "mend it, or add the hook by hand: shadowsnap docs agents shows what it looks like"
+    hint = "correct the file, or add the hook by hand: shadowsnap docs agents shows what it looks like"

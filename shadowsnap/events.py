@@ -118,7 +118,7 @@ class Recovered(Event):
 
 @dataclass(frozen=True)
 class Healed(Event):
-    """The store was damaged and was mended: `checkup.repaired` says what. Without a `problem` that
+    """The store was damaged and was repaired: `checkup.repaired` says what. Without a `problem` that
     brought it up, the doctor had been asked."""
 
     checkup: Checkup

@@ -83,7 +83,7 @@ _DEEPEST = 200
 
 
 def parse_json(data: str | bytes, strict: bool = True) -> Any:
-    """The value of a JSON text. Raises ValueError for everything that is none, or is nested too deeply."""
+    """The value of a JSON text. Raises ValueError for malformed or too deeply nested text."""
     try:
         value = json.loads(data) if strict else json.loads(data, strict=False)  # the first reuses its decoder
     except RecursionError:

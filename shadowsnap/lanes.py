@@ -160,8 +160,8 @@ class Lanes:
         else:
             timeline = timelines.read_lane_timeline(store, pulled, deadline, counted=False)
             target, state = _last_safe_state(pulled, timeline)
-        said = pulling.last_conversation(store, pulled, target, deadline)
-        result = self._resume(store, project, pulled, target, state, said, dry_run=dry_run, new=new)
+        conversation = pulling.last_conversation(store, pulled, target, deadline)
+        result = self._resume(store, project, pulled, target, state, conversation, dry_run=dry_run, new=new)
         return Resumed(
             lane=pulled.lane,
             project=pulled.identity.name or pulled.identity.id,
@@ -175,13 +175,13 @@ class Lanes:
             commit=target.metadata.get("git_head"),
             branch=target.metadata.get("git_branch"),
             commit_here=_head_of(project),
-            agent=said.agent if said is not None else None,
-            conversation=said.conversation if said is not None else None,
+            agent=conversation.agent if conversation is not None else None,
+            conversation=conversation.conversation if conversation is not None else None,
         )
 
     def _resume(
         self, store: Store, project: Project, lane: PulledLane, target: Checkpoint, state: str,
-        said: LastConversation | None, *, dry_run: bool, new: bool,
+        conversation: LastConversation | None, *, dry_run: bool, new: bool,
     ) -> RestoreResult:  # fmt: skip
         if dry_run and new:  # nothing is there that could be in the way
             files = tuple(files_of(store, target, self._access.deadline()))
@@ -193,7 +193,7 @@ class Lanes:
                 return replace(restore(space, target), note=recovered)
             checkpoint, facts = pulling.adopt(space, lane, target, state)
             result = restore(space, checkpoint)
-            pulling.log_adopted(space, checkpoint, facts, said)
+            pulling.log_adopted(space, checkpoint, facts, conversation)
             pulling.go_on_as_child(space, lane)
         return replace(result, note=recovered)
 

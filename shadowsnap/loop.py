@@ -86,7 +86,7 @@ class AgentLoop:
         self._access = access
         self.turn = OpenTurn()
         self.jobs = jobs or BackgroundJobs()
-        """What goes on beside the program."""
+        """Work in threads of its own."""
         self._turn_lock = threading.Lock()
 
     @property
@@ -158,10 +158,10 @@ class AgentLoop:
             return Outcome("failed", error=problem)
         reason, turn = f"before {tool_name} {first_name(targets)}".rstrip(), self.turn
         turn.note_tool(str(tool_name), tool_input)
-        found = [
-            (target.workdir, self._ensured(turn, target.workdir, reason, target.files, tool_name, target.whole))
-            for target in targets
-        ]
+        found = []
+        for target in targets:
+            folder, files, whole = target.workdir, target.files, target.whole
+            found.append((folder, self._ensure_safely(turn, folder, reason, files, tool_name, whole)))
         self._begin_call(turn, str(tool_name), tool_input, [outcome for _, outcome in found])
         return _weightiest(found)
 
@@ -176,7 +176,7 @@ class AgentLoop:
         turn = self.turn
         if tool:
             turn.note_tool(tool, os.fspath(paths[0]) if paths and not isinstance(paths, str) else None)
-        outcome = self._ensured(turn, working_dir, reason, paths, tool, labels=labels)
+        outcome = self._ensure_safely(turn, working_dir, reason, paths, tool, labels=labels)
         self._begin_call(turn, tool or "", None, [outcome])
         return outcome
 
@@ -197,7 +197,7 @@ class AgentLoop:
             return Outcome("failed", error=problem)
         return _weightiest(closed) if closed else Outcome("not-needed")
 
-    def _ensured(
+    def _ensure_safely(
         self,
         turn: OpenTurn,
         working_dir: PathLike,
@@ -317,7 +317,7 @@ class AgentLoop:
             note(store, part.project, "end", **facts)
 
     def sync(self, projects: Iterable[Project]) -> None:
-        """Put projects that have a remote into the queue, and see to it that a process works it off. Nothing here
+        """Put projects that have a remote into the queue, and make sure that a process pushes them. Nothing here
         waits for a remote."""
         from shadowsnap.store import lanes  # here: most people have no remote
 

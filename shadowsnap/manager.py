@@ -212,7 +212,7 @@ class CheckpointManager:
         for name, choices in CHOICES.items():
             if getattr(settings, name) not in choices:
                 raise BadArguments(what=f"{name} must be {' or '.join(choices)}")
-        self._stand_on(Access(settings, on_event))
+        self._set_up(Access(settings, on_event))
 
     @classmethod
     def from_settings(
@@ -221,16 +221,16 @@ class CheckpointManager:
         """A manager with the person's own settings: their settings file, SHADOWSNAP_* variables, and `flags`
         above all. Each project may narrow them for itself."""
         manager = cls.__new__(cls)
-        manager._stand_on(Access.of_person(on_event, **flags))
+        manager._set_up(Access.of_person(on_event, **flags))
         return manager
 
     def __copy__(self) -> CheckpointManager:
         """Another manager with a turn of its own, which shares everything else."""
         manager = type(self).__new__(type(self))
-        manager._stand_on(self._access, self._loop.jobs)
+        manager._set_up(self._access, self._loop.jobs)
         return manager
 
-    def _stand_on(self, access: Access, jobs: BackgroundJobs | None = None) -> None:
+    def _set_up(self, access: Access, jobs: BackgroundJobs | None = None) -> None:
         self._access = access
         self._loop = AgentLoop(access, jobs)
 
@@ -518,7 +518,7 @@ class CheckpointManager:
         if not history.undoable():
             return None
         thing = history.undoable()[-1].thing
-        return self._in_words(history, thing, timelines.describe_thing(thing, history))
+        return self._title(history, thing, timelines.describe_thing(thing, history))
 
     def now(self, working_dir: PathLike, paths: Sequence[PathLike] = ()) -> Now:
         """How the files on disk differ from the newest state that is known of them: all files, or some."""
@@ -748,8 +748,8 @@ class CheckpointManager:
         return results.Fork(str(copy.workdir), first, origin, name, len(files))
 
     def verify(self, working_dir: PathLike, ref: Reference | None = None) -> Verification:
-        """Restore a checkpoint (the newest, unless said) into a scratch directory and compare it byte for byte
-        with what it says. `status` shows when that last held."""
+        """Restore a checkpoint (by default the newest) into a scratch directory and compare it byte for byte
+        with what it says. `status` shows when that was last true."""
         store, project = self._access.known(working_dir)
         target = self._access.resolve(store, project, ref) if ref is not None else None
         if target is None:
@@ -819,7 +819,7 @@ class CheckpointManager:
         if status is not None and status not in timelines.SESSION_STATUSES:
             raise BadArguments(what=f"a status is one of {', '.join(timelines.SESSION_STATUSES)}")
         self._loop.jobs.wait()
-        project, inside = self._meant(working_dir, path)
+        project, inside = self._scope(working_dir, path)
         return timelines.find_sessions(
             self._access.store(), self._access.deadline(), project=project, path=inside, text=text, status=status,
             since=_seconds(since), until=_seconds(until), agent=agent, parent=parent, edit_id=edit_id, limit=limit,
@@ -847,7 +847,7 @@ class CheckpointManager:
         if store is None:
             return []
         self._access.import_due(store)
-        project, inside = self._meant(working_dir, path)
+        project, inside = self._scope(working_dir, path)
         return timelines.find_checkpoints(
             store, self._access.deadline(), project=project, path=inside, text=text, session_id=session_id,
             kind=kind, status=status, since=_seconds(since), until=_seconds(until), limit=limit, counted=counted,
@@ -951,7 +951,7 @@ class CheckpointManager:
             result, step_back = undos.undo(space)
             what = timelines.describe_thing(step_back.thing, history)
         notes = "; ".join(filter(None, (recovered, result.note)))
-        result = replace(result, note=notes, what=self._in_words(history, step_back.thing, what))
+        result = replace(result, note=notes, what=self._title(history, step_back.thing, what))
         return self._restored(result, "undo")
 
     @retry_after_repair
@@ -962,7 +962,7 @@ class CheckpointManager:
             history = read_history(store, project, space.deadline)
             result, step_back = undos.redo(space)
             what = timelines.describe_thing(step_back.thing, history)
-        result = replace(result, note=recovered, what=self._in_words(history, step_back.thing, what))
+        result = replace(result, note=recovered, what=self._title(history, step_back.thing, what))
         return self._restored(result, "redo")
 
     @retry_after_repair
@@ -992,7 +992,7 @@ class CheckpointManager:
                 work, what = work_of_turn(history, past, turn or 0), f"turn {turn}"
             why = restores.Why("revert", turn=turn, session_id=session_id)
             result = replace(undos.revert(space, work, f"revert of {what}", on_conflict, why=why), note=recovered)
-            what = self._in_words(history, ("turn", turn), what) if turn else what
+            what = self._title(history, ("turn", turn), what) if turn else what
         result = replace(result, what=what)
         if result.applied:
             self._access.emit("Reverted", project.workdir, result=result, turn=turn, session_id=session_id)
@@ -1419,8 +1419,7 @@ class CheckpointManager:
         nothing else is in it."""
         return clearing.remove_store(open_store(self.settings), self._access.deadline())
 
-    # --- the turn under way -----------------------------------------------------------------------------
-
+    # --- helpers ----------------------------------------------------------------------------------------
 
     def _log_discarded(
         self, store: Store, project: Project, facts: dict[str, str | None], result: RestoreResult
@@ -1428,12 +1427,6 @@ class CheckpointManager:
         about = {"edit_id": facts["edit_id"], "risk_tier": facts["risk_tier"], "session": facts["session_id"]}
         with locked_project(store, project, "stage", self._access.deadline()):
             note(store, project, "stage", status="discarded", before=result.target.id, **about)
-
-    # --- snapshots --------------------------------------------------------------------------------------
-
-
-    # --- conversations ----------------------------------------------------------------------------------
-
 
     def _conversation_at(
         self, store: Store, project: Project, target: Checkpoint, session_id: str | None
@@ -1444,12 +1437,8 @@ class CheckpointManager:
         history = read_history(store, project, deadline)
         return conversation_at(store, target, history, sessions, asked, deadline)
 
-
-    # --- the store, the project, repair -----------------------------------------------------------------
-
-
     def _look_up(self, store: Store, project: Project, ref: Reference) -> Checkpoint:
-        """The same for looking at a state only, which may be one of another machine: `MACHINE:3`, or its id."""
+        """The checkpoint that a reference stands for, here or on another machine: `MACHINE:3`, or its id."""
         try:
             return self._access.resolve(store, project, ref)
         except NoSuchCheckpoint as problem:
@@ -1469,7 +1458,7 @@ class CheckpointManager:
         """The whole id of a session that is named by a unique part of it."""
         return timelines.session_by_part(self._access.store(), self._access.deadline(), part, project)
 
-    def _meant(self, working_dir: PathLike | None, path: PathLike | None) -> tuple[Project | None, bytes | None]:
+    def _scope(self, working_dir: PathLike | None, path: PathLike | None) -> tuple[Project | None, bytes | None]:
         """The project and the path in it that a question is about."""
         project, inside = None if working_dir is None else project_of(working_dir), None
         if path is not None:
@@ -1479,7 +1468,6 @@ class CheckpointManager:
                 project = next((each for each in around if newest_name(store, each) is not None), None)
             inside = path_inside(project.workdir, path) if project else os.fsencode(os.path.normpath(path))
         return project, inside
-
 
     def _change(
         self,
@@ -1492,14 +1480,10 @@ class CheckpointManager:
         with locked_project(store, project, "change", deadline):  # so that upkeep does not drop it meanwhile
             return change(store, project, self._access.resolve(store, project, ref), deadline)
 
-
-    def _in_words(self, history: History, thing: tuple[str, int | str], what: str) -> str:
+    def _title(self, history: History, thing: tuple[str, int | str], what: str) -> str:
         """What was taken back, with what was asked: `turn 3: clean the project up`."""
         turn = history.turns.get(int(thing[1])) if thing[0] == "turn" else None
         return f"{what}: {turn.prompt}" if turn is not None and turn.prompt else what
-
-
-    # --- events -----------------------------------------------------------------------------------------
 
     def _restored(self, result: RestoreResult, by: str) -> RestoreResult:
         if result.applied:

@@ -220,9 +220,7 @@ class Story:
         """The entries that a restore of some paths wrote."""
         found: dict[bytes, Leaf | None] = {}
         with ObjectReader(self._store.git(self._deadline)) as reader:
-            old, new = (
-                TreeReader(tree, lambda name: reader.read(name, b"tree")) for tree in (before.tree, target.tree)
-            )
+            old, new = (TreeReader(tree, reader.tree) for tree in (before.tree, target.tree))
             for path in (each.rstrip(b"/") for each in paths):
                 found.update(dict.fromkeys([path, *old.files_below(path)]))
                 for each in (path, *new.files_below(path)):

@@ -200,7 +200,7 @@ class Finding(Record):
 
 @dataclass(frozen=True)
 class Checkup(Record):
-    """What an examination found, and (`applied`) what was mended. What could not be saved was
+    """What an examination found, and (`applied`) what was repaired. What could not be saved was
     moved to `set_aside`, never deleted."""
 
     json_names = {"checkpoints": "checkpoint_count", "intact": "intact_count"}

@@ -181,7 +181,7 @@ class OpenTurn:
     """Whether other processes have a part in it."""
     ended: bool = False
     again: int = 0
-    """How often it was gone on with after its end."""
+    """How often it was continued after it had ended."""
     projects: dict[str, TurnInProject] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     tools: list[list[str]] = field(default_factory=list)

@@ -131,7 +131,7 @@ class Ui:
         """Show a plan and ask; False if the person declines. `otherwise` says what would happen, for the error
         where there is no terminal to ask on."""
         if not self.interactive:
-            raise NotConfirmed(why=f"{otherwise}, and this is no terminal to ask on")
+            raise NotConfirmed(why=f"{otherwise}, and there is no terminal to ask on")
         for line in plan:
             self.say(line)
         return self.ask(f"{question} [y/N] ").lower() in ("y", "yes")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import partial
 
 from shadowsnap.errors import DamagedObject
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.repository import Git
-from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, parse_tree, patch_tree
+from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, parse_tree
 
 _NOTHING = "0" * 40
 
@@ -81,10 +80,10 @@ def commit_files(
     }
     with ObjectReader(git) as reader:
         before = _tree_of(reader, parent) if parent else EMPTY_TREE
-        read, base = partial(reader.read, kind=b"tree"), before if keep else EMPTY_TREE
+        base = before if keep else EMPTY_TREE
         if base == EMPTY_TREE:
             objects.write(b"tree", b"")
-        tree = patch_tree(base, changes, read, lambda data: objects.write(b"tree", data))
+        tree = reader.changed_tree(base, changes, objects)
     if tip and tree == before:
         return
     who = f"shadowsnap <shadowsnap@localhost> {seconds} +0000"

@@ -11,6 +11,7 @@ import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -23,16 +24,26 @@ from shadowsnap.git.objects import (
     EMPTY_TREE,
     KINDS,
     MAX_IN_MEMORY,
+    LooseObjects,
     is_object_id,
     loose_size,
     object_id,
     read_loose,
     stream_id,
 )
-from shadowsnap.git.packs import Packs
+from shadowsnap.git.packs import NewObjects, Packs
 from shadowsnap.git.process import Process
 from shadowsnap.git.repository import Git
-from shadowsnap.git.trees import DIRECTORY, GITLINK, LONGEST_TARGET, TreeReader, link_problem, tree_entries
+from shadowsnap.git.trees import (
+    DIRECTORY,
+    GITLINK,
+    LONGEST_TARGET,
+    Leaf,
+    TreeReader,
+    link_problem,
+    patch_tree,
+    tree_entries,
+)
 
 FEW = 20
 """Up to this number of objects, single reads are faster than starting git."""
@@ -83,6 +94,12 @@ class ObjectReader:
 
     def tree(self, name: str) -> bytes:
         return self.read(name, b"tree")
+
+    def changed_tree(
+        self, tree: str, changes: Mapping[bytes, Leaf | None], objects: LooseObjects | NewObjects
+    ) -> str:
+        """A tree with other entries at some paths; None removes one. The new trees are added to `objects`."""
+        return patch_tree(tree, changes, self.tree, partial(objects.write, b"tree"))
 
     def size(self, name: str) -> int | None:
         """Size of an object; None if it is not found without git."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # what takes snapshots is loaded by the hooks that need it: m
 # Agents wait between 20 s (as we install it) and 600 s for a hook. The files that a tool names are
 # captured after this, within a few seconds more.
 DEADLINE = 8.0
-# After the lock of a session was waited for in vain.
+# Time that is left after the lock of a session could not be had.
 _SECONDS_WITHOUT_RECORD = 2.5
 # A person waits for a rollback, and nothing else does.
 _ROLLBACK_SECONDS = 28

@@ -48,7 +48,7 @@ _REQUEST_SECONDS = 5
 _WORK_SECONDS = 20
 _MOST_WORKERS = 32
 _MOST_WATCHED = 4
-# Every project is scanned as a whole at least so often: a turn must not begin with what was watched long ago.
+# Every project is scanned as a whole at least so often: a turn must not rely on an old scan.
 _SCAN_SECONDS = 60.0
 _MOST_REQUESTS = 2000
 """A worker is replaced after this number of requests."""

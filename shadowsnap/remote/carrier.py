@@ -268,7 +268,7 @@ def read_chain_carrier(git: Git, tip: str, lane: str, allowed: set[str]) -> tupl
         attachments: dict[bytes, Leaf] = {}
         if meta:
             if meta not in allowed:
-                raise carrier_refused(lane, "has an attachment that is none")
+                raise carrier_refused(lane, "has a malformed attachment")
             check_small(git, [meta], lane)
             tree = _read(reader, meta, b"commit", lane)[5:45].decode("ascii", "replace")
             check_small(git, [tree], lane)

@@ -106,7 +106,7 @@ class CheckedCarrier:
         self._read_about(about)
         self.attachments = {name.decode("ascii", "replace"): leaf[1] for name, leaf in attachments.items()}
         if any(leaf[0] != DIRECTORY for leaf in attachments.values()):
-            raise self._refused("has an attachment that is none")
+            raise self._refused("has a malformed attachment")
         self.rows = [*rows]
         self.marks = [self._mark(row) for row in self.rows]
         if len({mark.id for mark in self.marks}) != len(self.marks):
@@ -206,7 +206,7 @@ def line_problem(line: Any) -> str | None:
             return f"{name} is no number"
         if name == "paths":
             if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-                return "its paths are none"
+                return "its paths are malformed"
             if any(_is_odd_path(each) for each in value):
                 return "it has a path that no checkpoint may hold"
         elif not _is_small(value):
@@ -280,7 +280,7 @@ class ArrivedObjects:
         with ObjectReader(self._git) as reader:
             for name in sorted(links):
                 if (why := problem_of_link(reader, name)) is not None:
-                    raise self._refused(f"it holds a link that is none: {why}")
+                    raise self._refused(f"it holds a malformed link: {why}")
 
     def _of_kind(self, kind: bytes, names: Iterable[str]) -> list[str]:
         """The same names, after checking that they came with the lane and are of this kind."""

@@ -99,7 +99,7 @@ def _check_links(plan: Plan, reader: ObjectReader) -> None:
     """Raise `UnsafeTree` for a link that cannot be made."""
     for path, ((mode, name), _) in plan.write.items():
         if mode == LINK:
-            with suppress(DamagedObject):  # that is found, and perhaps mended, when it is written
+            with suppress(DamagedObject):  # that is found, and perhaps repaired, when it is written
                 if (why := problem_of_link(reader, name)) is not None:
                     raise UnsafeTree(name=os.fsdecode(path), why=why)
 

@@ -34,7 +34,7 @@ from shadowsnap.errors import (
 from shadowsnap.git.index import Known
 from shadowsnap.git.objects import EMPTY_TREE, object_id, stream_id
 from shadowsnap.git.reading import ObjectReader, check_stored, missing_objects, object_sizes
-from shadowsnap.git.trees import Leaf, patch_tree
+from shadowsnap.git.trees import Leaf
 from shadowsnap.model import Checkpoint, Kept, RestoreResult
 from shadowsnap.restore.apply import Application, Staging, describe_error, is_staging, remove_staging
 from shadowsnap.restore.plan import Plan, plan_repairs_after_crash, plan_restore
@@ -415,12 +415,7 @@ def _tree_after(capture: Capture, plan: Plan, touched: tuple[str, ...], target: 
     changes: dict[bytes, Leaf | None] = dict.fromkeys(plan.delete)
     changes.update((path, leaf) for path, (leaf, _) in plan.write.items())
     with ObjectReader(capture.space.git) as reader:
-        return patch_tree(
-            capture.tree(),
-            changes,
-            lambda name: reader.read(name, b"tree"),
-            lambda data: capture.space.objects.write(b"tree", data),
-        )
+        return reader.changed_tree(capture.tree(), changes, capture.space.objects)
 
 
 def _reached(

@@ -25,7 +25,7 @@ from shadowsnap.errors import (
 from shadowsnap.git.objects import EMPTY_BLOB
 from shadowsnap.git.reading import ObjectReader, kinds_of
 from shadowsnap.git.repository import merge_text
-from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader, patch_tree
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader
 from shadowsnap.model import Checkpoint, Conflict, RestoreResult, Skipped
 from shadowsnap.restore.restore import RESTORE, Why, find_conflicts, is_as_restored, restore
 from shadowsnap.snapshot.attribution import Work, work_of_turn
@@ -133,11 +133,9 @@ def tree_after(space: Workspace, operation: Operation) -> str | None:
         return None
     before, target = _find(space, operation.before), _find(space, operation.target)
     with ObjectReader(space.git) as reader:
-        there, read = open_tree(reader, target.tree), reader.read
+        there = open_tree(reader, target.tree)
         changes = {path: there.find(path) for path in map(os.fsencode, paths) if not path.endswith(b"/")}
-        made = patch_tree(
-            before.tree, changes, lambda name: read(name, b"tree"), lambda data: space.objects.write(b"tree", data)
-        )
+        made = reader.changed_tree(before.tree, changes, space.objects)
     space.objects.flush()
     return made if made == operation.after else None
 
@@ -246,10 +244,7 @@ def _composed(space: Workspace, states: list[Checkpoint], why: Why) -> Checkpoin
             gone = {path for path in state.absent if earlier or held.find(path.rstrip(b"/")) is None}
             changes.update(dict.fromkeys(path for path in gone - files if not path.endswith(b"/")))
             absent |= gone - files
-        read, write = reader.read, space.objects.write
-        tree_id = patch_tree(
-            base.tree, changes, lambda name: read(name, b"tree"), lambda data: write(b"tree", data)
-        )
+        tree_id = reader.changed_tree(base.tree, changes, space.objects)
     facts: dict[str, Any] = {
         **{name: base.metadata[name] for name in ("empty_dirs", "excludes", "rules") if name in base.metadata},
         "scope": base.scope,
@@ -593,8 +588,7 @@ class _Outcome:
         return self._trees[tree]
 
     def _patched(self, tree: str, changes: Mapping[bytes, Leaf | None]) -> str:
-        read, write = self._reader.read, self._space.objects.write
-        return patch_tree(tree, changes, lambda name: read(name, b"tree"), lambda data: write(b"tree", data))
+        return self._reader.changed_tree(tree, changes, self._space.objects)
 
 
 def _renames(differing: Iterable[Difference]) -> Iterator[tuple[bytes, bytes]]:

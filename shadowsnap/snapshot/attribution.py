@@ -1,4 +1,4 @@
-"""Whose work is it? A pure function of a project's history and checkpoints.
+"""Attribution: which turn or person made a change. A pure function of a project's history and checkpoints.
 
 What differs between the two states of a turn is its work; of a turn whose tool calls were closed one by one,
 what differs between the two states of each call. All else is the person's. Where two sessions worked at the

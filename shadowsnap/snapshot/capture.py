@@ -33,7 +33,6 @@ from shadowsnap.git.trees import (
     Leaf,
     build_tree,
     check_size,
-    patch_tree,
 )
 from shadowsnap.snapshot.content import (
     Content,
@@ -314,12 +313,7 @@ class Capture:
         if not changes:
             return tree
         with ObjectReader(self.space.git) as reader:
-            return patch_tree(
-                tree,
-                changes,
-                lambda name: reader.read(name, b"tree"),
-                self._write_tree,
-            )
+            return reader.changed_tree(tree, changes, self.space.objects)
 
     def _write_tree(self, data: bytes) -> str:
         return self.space.objects.write(b"tree", data)

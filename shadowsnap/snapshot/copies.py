@@ -226,11 +226,10 @@ def _is_alive(pid: int) -> bool:
 
 
 # --- verifying the newest checkpoints --------------------------------------------------------------------
-# When that last held is kept in the project's record, for `status`.
-
+# When that was last true is kept in the project's record, for `status`.
 
 _EVERY = 7 * 86400.0
-"""So many seconds pass before the newest checkpoint of a project is verified again."""
+"""Seconds between two verifications of the newest checkpoint of a project."""
 
 
 def verify_newest(store: Store, deadline: Deadline) -> list[Verification]:

@@ -13,7 +13,7 @@ from shadowsnap.errors import CheckpointsLost
 from shadowsnap.git.index import Known
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.reading import ObjectReader
-from shadowsnap.git.trees import Leaf, patch_tree
+from shadowsnap.git.trees import Leaf
 from shadowsnap.model import Checkpoint
 from shadowsnap.snapshot.capture import Capture, files_named, fingerprint
 from shadowsnap.snapshot.scan import comparing, is_settled
@@ -367,12 +367,7 @@ def _with_files(
 def _patched(space: Workspace, tree: str, leaves: dict[bytes, Leaf | None]) -> str:
     space.objects.flush()
     with ObjectReader(space.git) as reader:
-        return patch_tree(
-            tree,
-            leaves,
-            lambda name: reader.read(name, b"tree"),
-            lambda data: space.objects.write(b"tree", data),
-        )
+        return reader.changed_tree(tree, leaves, space.objects)
 
 
 def _if_other(before: str | None, begun: Turn | None) -> str | None:

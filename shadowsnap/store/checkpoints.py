@@ -50,18 +50,18 @@ from shadowsnap.model import Checkpoint, Skipped
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project, all_records, read_purged
 
-T = TypeVar('T')
+_Otherwise = TypeVar("_Otherwise")
 
 _FIELDS = ("refname", "objectname", "tree", "contents")
-# The grammar of references. As text: a hook has no use for them, and no time to compile them.
+# The grammar of references. Compiled only when used: most hooks resolve no reference.
 LAST = r"last(?:~([0-9]{1,9}))?"
 NUMBER = r"([0-9]{1,6})(:after)?"
 """Of a turn or snapshot. Seven digits and more are an id."""
 _HEX = r"[0-9a-fA-F]{7,40}|(?=[0-9]*[a-fA-F])[0-9a-fA-F]{4,6}"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _LONGEST_KEY = 240
-_LONGEST_REASON = 1 << 16
 """File systems take names of 255 bytes, and git adds `.lock`."""
+_LONGEST_REASON = 1 << 16
 _GRACE_SECONDS = 5.0
 _TEXT_FACTS = frozenset({"before", "within", "prompt", "original_id", "git_head", "git_branch"})
 _PATH_FACTS = frozenset({"empty_dirs", "absent"})
@@ -343,7 +343,7 @@ def _load(git: Git, store: Store, project: Project, newest: int | None = None) -
 
 
 def _check_nothing_is_hidden(store: Store, project: Project, listed: set[str], newest: int | None) -> None:
-    """Git leaves a ref out of a list if a power cut spoiled its file; then it has to be mended first."""
+    """Git leaves a ref out of a list if a power cut spoiled its file; then it has to be repaired first."""
     for name in ref_names(store.git_dir, project.refs)[::-1][:newest]:
         ref = f"{project.refs}/{name}"
         if ref not in listed and is_damaged_ref(store.git_dir, ref):  # else it came or went meanwhile
@@ -388,8 +388,8 @@ def read_message(message: bytes) -> tuple[str, dict[str, Any]]:
     return subject, body if isinstance(body, dict) else {}
 
 
-def _text_of(body: dict[str, Any], name: str, otherwise: T) -> str | T:
-    """Take a text out of what a commit says. What is none is ignored: a commit may be crafted."""
+def _text_of(body: dict[str, Any], name: str, otherwise: _Otherwise) -> str | _Otherwise:
+    """Remove and return a text fact. Any other type is ignored, because a commit may be crafted."""
     value = body.pop(name, None)
     return value if isinstance(value, str) else otherwise
 
@@ -560,7 +560,7 @@ def _holds(reader: ObjectReader, tree: str, path: bytes) -> bool:
     try:
         return TreeReader(tree, reader.tree).find(path) is not None
     except (DamagedObject, MalformedObject, UnsafeTree):
-        return True  # it cannot be known any more, and unknown is not no
+        return True  # unreadable: it may have held the path
 
 
 # --- what each checkpoint changed against the one before it --------------------------------
@@ -568,9 +568,9 @@ def _holds(reader: ObjectReader, tree: str, path: bytes) -> bool:
 # them. The numbers follow from the two trees alone, so they stay right; the file they are kept in can be lost.
 
 _MOST = 5_000
-"""So many are remembered; beyond that, those of the last list."""
+"""Number of comparisons that are kept; beyond it, only those of the newest listing stay."""
 _ATTEMPTS = 40
-"""So often git is asked, at most, where a lost object keeps it from counting."""
+"""Most runs of git where lost objects make it stop."""
 
 Pair = tuple[str, str]
 Numbers = tuple[int, int, int, int, int]

@@ -71,8 +71,8 @@ class ConversationContent:
 
 
 def session_key(session_id: str) -> str:
-    """A name for the folder of a session, different for every id. Most ids can be one themselves; capitals
-    cannot, as some file systems take them for small letters."""
+    """A name for the folder of a session, different for every id. Most ids serve as the name. Ids with
+    capitals are hashed, because some file systems ignore case."""
     if _PLAIN.fullmatch(session_id) and not _DEVICES.fullmatch(session_id):
         return session_id
     return f"x.{hashlib.sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
@@ -139,9 +139,9 @@ def _only_tools(message: dict[str, Any]) -> bool:
 def before_prompt(
     content: ConversationContent, is_prompt: Callable[[str], bool], *, turn: str = "", answered: bool = False
 ) -> ConversationContent:
-    """A transcript up to the prompt of a turn. Agents write when they like: the prompt may be at its end, in a row
-    of its own kind or as a message, and the turn may have gone on for long where the transcript was first seen at
-    a tool call (`answered`). Where rows name the `turn` that they belong to, it begins with the first of them;
+    """A transcript up to the prompt of a turn. Agents write at different times: the prompt may be at its end, in a
+    row of its own kind or as a message, and the turn may have gone on for long where the transcript was first seen
+    at a tool call (`answered`). Where rows name the `turn` that they belong to, it begins with the first of them;
     else with the message that is the prompt."""
     lines = content.data.split(b"\n") if content.form == MESSAGES else []
     end = _first_of_turn(lines, turn)
@@ -188,7 +188,7 @@ def _after_prompt(lines: list[bytes], is_prompt: Callable[[str], bool]) -> int:
 
 
 _MOST_ROWS_AFTER = 5000
-"""So many rows are looked at for a prompt, from the end."""
+"""Number of rows that are searched for a prompt, from the end."""
 
 
 def _mentions(row: Any, is_prompt: Callable[[str], bool]) -> bool:
@@ -272,7 +272,7 @@ def keep_conversation(
     }  # fmt: skip
     key = session_key(session_id).encode() if session_id else NO_SESSION.encode()
     objects = LooseObjects(store.git_dir / "objects", fsync=store.fsync)
-    # Held until the refs are there: upkeep must not take what nothing leads to yet.
+    # Held until the refs are there: upkeep must not remove objects without a ref.
     with locked(store.store_lock(), "keeping a conversation", deadline, shared=True):
         known = _known(store, like, key, deadline)
         tree = _write(objects, known, about, data)
@@ -513,7 +513,7 @@ def split(data: bytes) -> Iterator[bytes]:
 
 
 def _ends_here(line: bytes, size: int) -> bool:
-    # The longer a line, the likelier: so pieces have about the same size, however long lines are.
+    # A longer line ends a piece more often. So pieces have about the same size, however long lines are.
     return size >= MOST or (size >= LEAST and zlib.crc32(line) % USUAL < len(line))
 
 

@@ -186,12 +186,12 @@ class History:
     closing_sessions: set[str | None] = field(default_factory=set)
     """The sessions whose host closes turns."""
     sessions: dict[str, Line] = field(default_factory=dict)
-    """The last word about each session's end."""
+    """The newest `session` line of each session."""
     purges: list[Line] = field(default_factory=list)
     attached: list[Line] = field(default_factory=list)
     """Conversations that were kept with checkpoints afterwards."""
     done: list[Step] = field(default_factory=list)
-    """What stands, the newest last."""
+    """Steps that are not undone, the newest last."""
     undone: list[Step] = field(default_factory=list)
     """What `redo` brings back, the next one last."""
     undone_turns: dict[int, int] = field(default_factory=dict)
@@ -203,7 +203,7 @@ class History:
     # --- undo and redo ---------------------------------------------------------------------------
 
     def undoable(self) -> list[Step]:
-        """What `undo` takes back, the next one last. A turn that changed nothing is none of it."""
+        """What `undo` takes back, the next one last. Turns that changed nothing are left out."""
         return [
             step
             for step in self.done
@@ -397,8 +397,8 @@ def begun_turn(store: Store, project: Project, key: str | None) -> Turn | None:
 
 
 def logged_end(store: Store, project: Project, number: int | None, again: int) -> Line | None:
-    """The line that ended a turn just now, or ended it once more after it was gone on with so often: the process
-    died before it could say so, and the next one tries to end it. Only the end of the log is searched."""
+    """The line that ended a turn, or ended it again after it was continued `again` times. A process that died may
+    have written it without reporting it. Only the end of the log is searched."""
     ends = (line for line in last_lines(store, project.id) if line["op"] == "end" and line.get("turn") == number)
     return next((line for line in ends if line.get("again", 0) == again), None)
 
@@ -518,7 +518,7 @@ def own_of_host(store: Store, project: Project, host: str | None, deadline: Dead
 
 
 def fold(project: Project, lines: Iterable[Line]) -> History:
-    """The history that follows from some lines. Whatever is odd in a line is passed over."""
+    """The history that follows from some lines. Malformed facts are ignored."""
     history = History(project)
     for position, line in enumerate(lines):
         reader = _READERS.get(line["op"])

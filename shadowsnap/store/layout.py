@@ -178,7 +178,7 @@ def open_store(settings: Settings, on_creation: Callable[[Store], None] = lambda
 
 
 def check_ours(store: Store) -> None:
-    """See to it that the store belongs to this person alone, before git is run in it: git does what a `config`
+    """Check that the store belongs to this person alone, before git is run in it: git does what a `config`
     says, and another user could have written that."""
     if sys.platform == "win32":
         return
@@ -203,7 +203,7 @@ def check_ours(store: Store) -> None:
 
 
 def _put_config_right(store: Store) -> None:
-    """Git does what a `config` says, so it is ours to the byte before git is run. Another one is moved aside."""
+    """Git does what a `config` says, so it must be exactly what we write. Any other is moved aside."""
     path, ours = store.git_dir / "config", store_files()["config"]
     try:
         if read_bounded(path, _LONGEST_CONFIG) in (ours, None):

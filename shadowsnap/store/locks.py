@@ -4,7 +4,7 @@ A snapshot or restore holds its project's lock and shares the store's; upkeep th
 objects holds the store's alone, for an instant. A lock that was left by a dead process is no
 lock.
 
-Where snapshots never cease, there is no moment in which no process shares the store's lock. So a
+Under constant snapshots there is no moment in which no process shares the store's lock. So a
 process that wants to share it passes a gate first, and one that wants it alone closes the gate for
 a moment: those inside finish, and no new one comes in.
 """
@@ -38,7 +38,7 @@ def locked(
     path: Path, doing: str, deadline: Deadline, *, shared: bool = False, looking: bool = False
 ) -> Iterator[int]:
     """Hold the lock file at `path`, waiting for it until the deadline; its descriptor. (A child that inherits
-    it holds the lock too.) Who is only looking may hold it in a store that cannot be written."""
+    it holds the lock too.) With `looking` also in a store that cannot be written."""
     descriptor = _open(path, looking=looking)
     try:
         if shared:
@@ -157,7 +157,7 @@ def _sign(descriptor: int, doing: str) -> None:
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     text = f"process {os.getpid()} ({doing}, since {since})".encode("utf-8", "replace")
     os.lseek(descriptor, 0, os.SEEK_SET)
-    # Padded instead of cut off: ext4 takes "truncate, write, close" for someone who replaces a file,
+    # Padded instead of cut off: ext4 takes "truncate, write, close" for the replacement of a file,
     # and lets the close wait for the disk.
     with suppress(OSError):  # on a full disk the lock holds without a name: that is when space is to be freed
         os.write(descriptor, text[:_SIGNATURE_BYTES].ljust(_SIGNATURE_BYTES))
@@ -173,7 +173,7 @@ if sys.platform == "win32":
 
     # Far behind the text that names the holder: Windows locks also keep readers out.
     _WHERE = 1 << 30
-    # Such a lock cannot be shared. So who shares takes one byte, who wants it alone takes all.
+    # Such a lock cannot be shared. So a shared holder locks one byte, an exclusive one all of them.
     _SHARES = 64
 
     def try_lock(descriptor: int, *, shared: bool) -> bool:

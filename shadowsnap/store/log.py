@@ -8,7 +8,7 @@ reverts, stages and sessions are read from it (`history` folds it). Every line h
     call          turn, before              a tool call began (granularity "tool")
     call-end      turn, before, after       and ended
     end           turn, after, tree, status the turn ended: done or interrupted; tools; again: how often it had
-                                            ended before, and was gone on with
+                                            ended before, and was continued
     conversation  turn, refs, messages      its conversation was kept (or, with why, was not)
     snapshot      number, checkpoint        taken by hand or by a host
     stage         number, before, after     edits that were kept as a whole; with status discarded: put back
@@ -17,7 +17,7 @@ reverts, stages and sessions are read from it (`history` folds it). Every line h
                                             holds all files as they are after it
     session       session, status           how a conversation ended
     attach        checkpoint, session, refs a conversation that came from elsewhere
-    purge         paths                     files that a person took out of every checkpoint
+    purge         paths                     files that a person removed from every checkpoint
     numbers       number                    the highest number so far; the line that had it was dropped
 
 A line is appended by one write under the project's lock. A torn or damaged line is passed over: a checkpoint's
@@ -115,7 +115,7 @@ def read_log(store: Store, project: str) -> tuple[list[Line], int]:
 
 
 def _read(store: Store, project: str, last: int | None = None) -> bytes:
-    """The log, or so many of its last bytes; nothing if there is none."""
+    """The log, or its `last` bytes; empty if there is none."""
     try:
         with open(store.log_file(project), "rb") as file:
             if last is not None:
@@ -148,7 +148,7 @@ def _is_time(value: Any) -> bool:
 
 def last_lines(store: Store, project: str, mentioned: str = "") -> list[Line]:
     """The newest lines, oldest first, without reading the whole log; none if no line has the text `mentioned` as a
-    fact, which most often is so and quickly seen."""
+    fact. That is checked on the bytes first, because most logs do not have it."""
     data = _read(store, project, _LAST_BYTES)
     if mentioned and json.dumps(mentioned).encode() not in data:
         return []
@@ -185,7 +185,7 @@ def change_lines(store: Store, project: str, change: Callable[[Line], Line | Non
 
 
 def rename_ids(store: Store, project: str, ids: Mapping[str, str]) -> None:
-    """Let the log speak of checkpoints and conversations by their new ids and refs."""
+    """Replace ids and refs of checkpoints and conversations in every line."""
 
     def renamed(value: Any) -> Any:
         if isinstance(value, str):

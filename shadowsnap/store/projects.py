@@ -156,7 +156,7 @@ def note_emptied(store: Store, project: Project, set_aside: str = "") -> None:
 
 
 def may_lack_checkpoints(store: Store, project: str, record: dict[str, Any]) -> bool:
-    """Whether it is in order that a project has no checkpoint: the last one was dropped on purpose, or the first
+    """Whether a project may lack checkpoints: the last one was dropped on purpose, or the first
     one is not recorded yet. (First the record has its number, then there is its ref, then `newest` and a line of
     the log.)"""
     if "next_number" in record and "newest" not in record and not os.path.exists(store.log_file(project)):
@@ -220,7 +220,7 @@ class Journal:
 
 def read_journal(store: Store, project: Project) -> Journal:
     """The journal; a damaged one is an empty one, set aside so that nothing is lost. One that
-    cannot be read now raises: it may well know of a restore that is half done."""
+    cannot be read now raises: it may record an unfinished restore."""
     path = store.journal_file(project.id)
     record = read_json(path)
     if record is None:

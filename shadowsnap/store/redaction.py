@@ -559,7 +559,7 @@ _PLACEHOLDER = re.compile(rb"[$<{\[(]|%\(|&[A-Za-z]")
 _NUMBER = re.compile(rb"[-+]?[\d.]+(?:[eE][-+]?\d+)?")
 _NAMES_IN_CODE = re.compile(rb"[A-Za-z_.]*")
 _ENOUGH = 128
-"""So much of a value says what it is."""
+"""Bytes of a value that are judged."""
 
 
 def _in_fields(data: bytes) -> Iterator[Spot]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from shadowsnap.git.objects import EMPTY_BLOB, object_id
 from shadowsnap.git.reading import Graph, ObjectReader, kinds_of, missing_objects, reachable, read_many
 from shadowsnap.git.refs import delete_refs, read_refs
 from shadowsnap.git.repository import Git
-from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, TreeSearch, patch_tree
+from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, TreeSearch
 from shadowsnap.results import ClearedItem, ClearReport, PurgeResult
 from shadowsnap.store.checkpoints import CHECKPOINTS, PINS, all_refs, take_inventory
 from shadowsnap.store.history import FORMAT_1_RECORDS, finish_migration
@@ -603,8 +603,7 @@ def _record_without(store: Store, project: Project, old: _Held, reader: ObjectRe
     """Record a checkpoint again without the purged paths; the last part of its new ref, and its new id."""
     before = TreeReader(old.commit.tree, reader.tree)
     removed: dict[bytes, Leaf | None] = {path: None for path in old.found if before.find(path) is not None}
-    write = partial(store.objects.write, b"tree")
-    tree = patch_tree(old.commit.tree, removed, reader.tree, write) if removed else old.commit.tree
+    tree = reader.changed_tree(old.commit.tree, removed, store.objects)
     after = TreeReader(tree, reader.tree)
     body = _facts_without(old.commit.body, old.found, lambda path: after.find(path) is not None)
     new = record_again(store, project, old.name, tree, old.commit.reason, body)

@@ -353,7 +353,7 @@ def _recover_objects(store: Store, lost: Mapping[str, Iterable[bytes]]) -> set[s
     wanted = set(lost)
 
     def write(found: Objects) -> None:
-        write_objects(store, _writing_off(wanted, found))
+        write_objects(store, _discarding_written(wanted, found))
 
     write(_from_files(lost.items()))
     for project in known_projects(store) if wanted else ():
@@ -367,7 +367,7 @@ def _recover_objects(store: Store, lost: Mapping[str, Iterable[bytes]]) -> set[s
     return set(lost) - wanted
 
 
-def _writing_off(wanted: set[str], found: Objects) -> Objects:
+def _discarding_written(wanted: set[str], found: Objects) -> Objects:
     """The same objects; each is removed from `wanted` once it is written."""
     for item in found:
         yield item
@@ -420,7 +420,7 @@ def record_without_lost(examination: Examination, finding: Finding) -> None:
         if commit is None:
             return
         removed: dict[bytes, Leaf | None] = {os.fsencode(path.rstrip("/")): None for path in lost}
-        tree = patch_tree(commit.tree, removed, reader.tree, partial(store.objects.write, b"tree"))
+        tree = reader.changed_tree(commit.tree, removed, store.objects)
         original = reader.read(old, b"commit").decode("utf-8", "replace")
     body = {**commit.body, "mended_from": old}
     body["skipped"] = [*body.get("skipped", []), *([path, "damaged"] for path in lost)]

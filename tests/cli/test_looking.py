@@ -318,10 +318,10 @@ def test_numbers_are_the_same_wherever_they_are_shown(history: CommandLine) -> N
 
 def test_a_list_that_fits_nothing_says_so(history: CommandLine) -> None:
     ran = history("list", "--file", "nowhere")
-    assert (len(ran.out.splitlines()), ran.err) == (1, "no entry fits\n")
-    assert history("list", "--checkpoints", "--file", "nowhere").err == "no state fits\n"
+    assert (len(ran.out.splitlines()), ran.err) == (1, "no entry matches\n")
+    assert history("list", "--checkpoints", "--file", "nowhere").err == "no state matches\n"
     session = "0f8fad5b-d9cb-469f-a165-70867728950e"
-    assert history("list", "--session", session, "--file", "src").err == "no entry fits\n"
+    assert history("list", "--session", session, "--file", "src").err == "no entry matches\n"
 
 
 @pytest.mark.parametrize("more", ["", "--checkpoints", "--all-projects", "--checkpoints --all-projects"])

@@ -45,7 +45,7 @@ def test_without_yes_nothing_happens_and_the_exit_code_is_4(cli: CommandLine, pr
     before = manifest(project)
     ran = cli("restore", "last", code=4)
     assert ran.out == ""
-    assert "this would change files (1 back, 1 overwritten, 1 deleted, 1 kept), and this is no terminal" in ran.err
+    assert "this would change files (1 back, 1 overwritten, 1 deleted, 1 kept), and there is no" in ran.err
     assert "--yes" in ran.err
     assert cli.json("restore", "last", code=4)["error"]["type"] == "NotConfirmed"
     assert manifest(project) == before

@@ -262,7 +262,7 @@ def test_sessions_are_chosen(cli: CommandLine) -> None:
     assert chosen("--since", "2020-01-01") == ["Other Session", "s1"]
     assert chosen("--limit", "1") == ["Other Session"] and cli.json("sessions", "--limit", "1")["more"] == 1
     assert chosen("--limit", "0") == ["Other Session", "s1"]
-    assert "no session fits" in cli("sessions", "--status", "failed").err
+    assert "no session matches" in cli("sessions", "--status", "failed").err
 
 
 def test_a_session_is_shown_with_its_turns(cli: CommandLine, project: Path) -> None:

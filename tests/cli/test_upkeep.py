@@ -208,7 +208,7 @@ def test_status_says_whether_the_agent_may_run_the_hook(history: CommandLine, ho
     assert "shadowsnap install codex" not in ran.out  # that would not help
 
 
-def test_status_names_trouble_and_what_mends_it(
+def test_status_names_trouble_and_what_repairs_it(
     history: CommandLine, home: Path, project: Path, base: Path
 ) -> None:
     (home / ".claude").mkdir()
@@ -339,7 +339,7 @@ def test_prune_keeps_the_limits_without_asking(history: CommandLine) -> None:
 def test_prune_to_given_limits_is_a_plan_first(history: CommandLine, project: Path) -> None:
     ids = history.ids()
     ran = history("prune", "--max-snapshots", "1", code=4)
-    assert "2 checkpoints would be gone, and this is no terminal to ask on" in ran.err and ran.out == ""
+    assert "2 checkpoints would be gone, and there is no terminal to ask on" in ran.err and ran.out == ""
     lines = history("prune", "--max-snapshots", "1", "--dry-run").out.splitlines()
     assert lines[0] == str(project)
     assert lines[1].startswith(f"  {ids[1][:8]}  ") and "number 1" in lines[1] and lines[1].endswith(")")
@@ -450,16 +450,16 @@ def test_the_doctor_finds_nothing_in_a_sound_store(history: CommandLine, base: P
     assert history.json("doctor", "--repair")["healthy"] is True
 
 
-def test_the_doctor_tells_first_and_mends_when_asked(history: CommandLine, base: Path) -> None:
+def test_the_doctor_tells_first_and_repairs_when_asked(history: CommandLine, base: Path) -> None:
     head = base / "store" / "HEAD"
     head.write_bytes(b"")
     out = history("doctor", code=1).out
     assert out.startswith("error    ") and "         repair: " in out
-    assert out.endswith("to mend: shadowsnap doctor --repair\n")
+    assert out.endswith("to repair: shadowsnap doctor --repair\n")
     assert history("doctor", "--repair", "--dry-run", code=1).out == out
     assert head.read_bytes() == b""
     ran = history("doctor", "--repair")
-    assert "mended   " in ran.out and ran.out.endswith("mended; everything is in order\n")
+    assert "repaired " in ran.out and ran.out.endswith("repaired; everything is in order\n")
     assert history.json("doctor")["findings"] == []
     assert len(history.ids()) == 3
 

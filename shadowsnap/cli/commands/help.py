@@ -92,7 +92,7 @@ class UiCommand(Command):
             raise ExtraMissing(what="`shadowsnap ui`", extra="ui", hint=hint)
         if not (context.ui.interactive and context.ui.on_terminal and context.ui.redraws):
             hint = "shadowsnap list has the same timeline, --json for programs"
-            raise WrongUsage(why="ui needs a terminal, and this is none", hint=hint)
+            raise WrongUsage(why="ui needs a terminal, and there is none", hint=hint)
         # The timeline is read while textual is imported: both are slow, and git runs in a process of its own.
         manager, workdir = context.manager, context.workdir
         with ThreadPoolExecutor(1) as reader:

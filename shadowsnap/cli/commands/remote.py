@@ -306,7 +306,7 @@ def _confirm(plan: Resumed, handover: Handover | None, context: Context) -> bool
         return True  # nothing is overwritten
     if not context.ui.interactive:
         would = f"this would write {count(len(result.written), 'path')} and delete {len(result.deleted)}"
-        raise NotConfirmed(why=f"{would} in {plan.workdir}, and this is no terminal to ask on")
+        raise NotConfirmed(why=f"{would} in {plan.workdir}, and there is no terminal to ask on")
     for line in _plan_lines(plan, handover):
         context.ui.say(line)
     return context.ui.ask("go ahead? [y]es [N]o ").lower() in ("y", "yes")

@@ -303,7 +303,7 @@ def _ask(
     ui, paths = context.ui, operation.paths
     if not ui.interactive:
         would = f"this would change files ({plan_counts(plan, context)})"
-        raise NotConfirmed(why=f"{would}, and this is no terminal to ask on")
+        raise NotConfirmed(why=f"{would}, and there is no terminal to ask on")
     for line in lines:
         ui.say(line)
     question = f"go ahead? [y]es [N]o [d]iff{' [s]ome files' if selectable else ''} "
@@ -382,7 +382,7 @@ def _pick_reference(context: Context) -> str | None:
     """Let the person choose a state; its reference, or None to leave everything as it is (Enter alone)."""
     ui, manager = context.ui, context.manager
     if not ui.interactive:
-        why = "which state? REF is missing, and this is no terminal to ask on"
+        why = "which state? REF is missing, and there is no terminal to ask on"
         raise WrongUsage(why=why, hint="shadowsnap list shows the numbers")
     with context.working("looking at the files"):
         now = now_text(manager.now(context.workdir))

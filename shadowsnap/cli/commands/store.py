@@ -51,8 +51,8 @@ class StatusCommand(Command):
     """Show whether this directory is protected, and what changed since.
 
     By which agent's hook, when it last ran and with what result, what changed since the newest known state, what
-    is not captured, how much history there is, and what is wrong with the command that mends it. --store shows the
-    store instead: its size, its projects, and how close the limits are.
+    is not captured, how much history there is, and what is wrong with the command that repairs it. --store shows
+    the store instead: its size, its projects, and how close the limits are.
     """
 
     name = "status"
@@ -306,7 +306,7 @@ _STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
 
 
 class DoctorCommand(Command):
-    """Look for damage in the store, and mend it.
+    """Look for damage in the store, and repair it.
 
     Without --repair nothing is changed: it shows what is wrong, what that means and what would be done.
     What cannot be saved is set aside, never deleted. Each hook that is installed is run once, with an event that
@@ -317,7 +317,7 @@ class DoctorCommand(Command):
     group = "keeping"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--repair", action="store_true", help="mend what can be mended")
+        parser.add_argument("--repair", action="store_true", help="repair what can be repaired")
         parser.add_argument("--dry-run", action="store_true", help="with --repair: only show what it would do")
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
@@ -331,27 +331,28 @@ class DoctorCommand(Command):
 
 
 def _doctor_lines(checkup: Checkup, hooks: Sequence[AgentState], width: int, ink: Ink) -> Iterator[str]:
-    mendable = 0
+    repairable = 0
     for hook in hooks:
         answer = f"NOT protected: {hook.problem}" if hook.problem else "the hook is installed and answers"
         lines = wrapped(f"{hook.agent}: {one_line(answer)}", width)
         yield from (ink("red", line) if hook.problem else line for line in lines)
     for finding in checkup.findings:
-        mended = finding in checkup.repaired
-        word, style = ("mended", "green") if mended else (finding.severity, _STYLES.get(finding.severity, "dim"))
-        yield f"{ink(style, f'{word:7}')}  {finding.code}: {safe(finding.subject)}"
-        yield from wrapped(finding.meaning, width, " " * 9)
-        if finding.repair and not mended:
-            mendable += 1
-            yield from wrapped(f"repair: {finding.repair}", width, " " * 9)
+        repaired = finding in checkup.repaired
+        word = "repaired" if repaired else finding.severity
+        style = "green" if repaired else _STYLES.get(finding.severity, "dim")
+        yield f"{ink(style, f'{word:8}')}  {finding.code}: {safe(finding.subject)}"
+        yield from wrapped(finding.meaning, width, " " * 10)
+        if finding.repair and not repaired:
+            repairable += 1
+            yield from wrapped(f"repair: {finding.repair}", width, " " * 10)
     if checkup.set_aside:
         yield f"what could not be saved is in {safe(checkup.set_aside)}"
     yield f"{safe(checkup.base)}: {count(checkup.checkpoints, 'checkpoint')}, {checkup.intact} intact"
     what = "the store" if any(hook.problem for hook in hooks) else "everything"
-    left = f"{what} is in order" if checkup.healthy else "the rest cannot be mended"
-    if mendable:
-        left = f"{count(mendable, 'thing')} to mend: shadowsnap doctor --repair"
-    done = f"{count(len(checkup.repaired), 'thing')} mended; " if checkup.repaired else ""
+    left = f"{what} is in order" if checkup.healthy else "the rest cannot be repaired"
+    if repairable:
+        left = f"{count(repairable, 'thing')} to repair: shadowsnap doctor --repair"
+    done = f"{count(len(checkup.repaired), 'thing')} repaired; " if checkup.repaired else ""
     yield f"{done}{left}"
 
 
@@ -379,7 +380,7 @@ class VerifyCommand(Command):
             return context.ui.answer(result.to_dict(), text)
         lines = [f"{name} is damaged: {count(result.problem_count, 'problem')}"]
         lines += [f"  {safe(problem)}" for problem in result.problems]
-        context.ui.say("hint: shadowsnap doctor --repair mends what can be mended; other states are not affected")
+        context.ui.say("hint: shadowsnap doctor --repair repairs what it can; other states are not affected")
         return context.ui.answer(result.to_dict(), lines, code=1)
 
 
@@ -511,7 +512,7 @@ class PruneCommand(Command):
         for note in result.notes:
             ui.say(safe(note))
         if result.error is not None:
-            ui.say(f"{ui.talk_ink('yellow', 'warning:')} space was not given back: {safe(str(result.error))}")
+            ui.say(f"{ui.talk_ink('yellow', 'warning:')} the space was not reclaimed: {safe(str(result.error))}")
         done = result.applied and result.error is None
         return ui.answer(result.to_dict(), _prune_lines(result, ui.width), code=0 if done else 1)
 
@@ -553,7 +554,7 @@ class PurgeCommand(Command):
     """Take files out of every checkpoint of this project for good.
 
     For the day a key was captured. Each checkpoint that holds PATH, a file or a directory, is recorded
-    anew without it; its old id goes on answering, and everything else in it stays. Your own files stay as
+    anew without it; its old id keeps working, and everything else in it stays. Your own files stay as
     they are: what is still on disk is captured again by the next snapshot, unless you move it away or
     exclude it. Prompts and conversations that are kept with checkpoints are not searched. An agent may
     have read the key too: replace it. On a terminal you are asked; elsewhere --yes is needed. If it is

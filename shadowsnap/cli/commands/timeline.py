@@ -103,7 +103,7 @@ def _timeline(args: argparse.Namespace, context: Context) -> int:
         lines += _rows(lane.entries, None, context)
     if narrow and not entries:
         _check_session(args, context)
-        ui.say("no entry fits")
+        ui.say("no entry matches")
     _say_more(context, len(entries) - len(shown))
     return ui.answer(data, lines)
 
@@ -134,7 +134,7 @@ def _checkpoints(args: argparse.Namespace, context: Context) -> int:
     shown = found[: args.limit or None]
     if not shown:
         _check_session(args, context)
-        ui.say("no state fits")
+        ui.say("no state matches")
     more = len(found) - len(shown)
     _say_more(context, more)
     data = {"project": _project_facts(context), "checkpoints": shown, "more": more}
@@ -478,7 +478,7 @@ class SessionsCommand(Command):
         if len(found) > len(shown):
             context.ui.say(f"{len(found) - len(shown)} more: --limit 0 shows all")
         if not found:
-            context.ui.say("no session fits" if _is_filtered(args) else "no session yet")
+            context.ui.say("no session matches" if _is_filtered(args) else "no session yet")
         data = {"sessions": shown, "more": len(found) - len(shown)}
         return context.ui.answer(data, session_rows(shown, found, context.ui.width))
 
