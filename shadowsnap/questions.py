@@ -34,10 +34,10 @@ from shadowsnap.snapshot.states import State
 from shadowsnap.snapshot.tools import refusal
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import parents
-from shadowsnap.store.checkpoints import list_checkpoints
-from shadowsnap.store.history import Operation, Turn, fold, lines_of, restored_paths
+from shadowsnap.store.checkpoints import list_checkpoints, paths_in_fact
+from shadowsnap.store.history import Operation, Turn, fold, lines_of
 from shadowsnap.store.layout import Store
-from shadowsnap.store.log import Line
+from shadowsnap.store.log import Line, paths_in
 from shadowsnap.store.projects import Project
 from shadowsnap.timeline import describe
 
@@ -125,8 +125,8 @@ class Story:
             return
         self._check_number(turn.number)
         # Files that the turn named later existed when it began.
-        more = [self.known.get(each) for each in turn.more]
-        late = [path for each in more for fact in ("late", "added") for path in _path_facts(each, fact)]
+        more = [self.known[each] for each in turn.more if each in self.known]
+        late = [path for each in more for fact in ("late", "added") for path in paths_in_fact(each, fact)]
         self._add_logged_state(turn.before, line["at"], late=late, begins=turn)
         for number in [*self._at_work]:  # a host may never end its turns: the next turn of the session ends them
             other = self.history.turns[number]
@@ -186,7 +186,7 @@ class Story:
         self._add_logged_state(operation.before, line["at"])
         before = self.known.get(operation.before)
         target = self.known.get(operation.target)
-        paths = restored_paths(self._store, operation) or ()
+        paths = paths_in(self._store, operation.line) or ()
         if target is None or before is None:
             self._has_gap = True
             return
@@ -278,11 +278,14 @@ class Story:
         self._add(Moment(state, who, checkpoint, tuple(working[1:]), **facts))
 
     def _add(self, moment: Moment) -> None:
-        late, older, released = (_path_facts(moment.checkpoint, fact) for fact in ("late", "older", "released"))
-        if moment.checkpoint is not None:
-            ref = moment.checkpoint.ref
-            released = released.union(*(each.files for each in self._additions if each.since <= ref < each.until))
-        seen = replace(moment, late=moment.late | late | older, released=released, is_gap=self._has_gap)
+        late, released = set(moment.late), set[bytes]()
+        if (checkpoint := moment.checkpoint) is not None:
+            late.update(paths_in_fact(checkpoint, "late"), paths_in_fact(checkpoint, "older"))
+            released.update(paths_in_fact(checkpoint, "released"))
+            for each in self._additions:
+                if each.since <= checkpoint.ref < each.until:
+                    released |= each.files
+        seen = replace(moment, late=frozenset(late), released=frozenset(released), is_gap=self._has_gap)
         self.moments.append(seen)
         if moment.state.scope == "tree":
             self._without_state.clear()
@@ -302,11 +305,6 @@ def _author(turn: Turn, checkpoint: Checkpoint | None, at: float | None = None) 
     moment = checkpoint.created_at if checkpoint is not None else _moment(at or turn.began_at)
     facts = (turn.number, turn.agent, turn.prompt, turn.session_id)
     return Author("turn", *facts, checkpoint=checkpoint.id if checkpoint is not None else None, at=moment)
-
-
-def _path_facts(checkpoint: Checkpoint | None, fact: str) -> frozenset[bytes]:
-    paths = checkpoint.metadata.get(fact, ()) if checkpoint is not None else ()
-    return frozenset(os.fsencode(path) for path in paths if isinstance(path, str))
 
 
 def _moment(seconds: float) -> datetime:

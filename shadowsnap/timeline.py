@@ -399,11 +399,9 @@ def with_counts(entry: Entry, numbers: Numbers | None) -> Entry:
 # --- sessions ----------------------------------------------------------------------------------------
 
 
-def read_sessions(
-    store: Store, deadline: Deadline, session_id: str | None = None, project: Project | None = None
-) -> list[Session]:
-    """Every session of every project (or of one), newest first; with `session_id` only that one."""
-    return _sessions_in(store, _histories(store, deadline, session_id, project), session_id)
+def read_sessions(store: Store, deadline: Deadline, session_id: str | None = None) -> list[Session]:
+    """Every session of every project, newest first; with `session_id` only that one."""
+    return _sessions_in(store, _histories(store, deadline, session_id, None), session_id)
 
 
 def _sessions_in(store: Store, histories: Iterable[History], session_id: str | None = None) -> list[Session]:

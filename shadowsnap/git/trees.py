@@ -88,6 +88,10 @@ def tree_entries(data: bytes) -> Iterator[tuple[bytes, Leaf]]:
         at = end + 21
 
 
+def is_directory(leaf: Leaf | None) -> bool:
+    return leaf is not None and leaf[0] == DIRECTORY
+
+
 def format_tree(entries: Mapping[bytes, Leaf]) -> bytes:
     # Git sorts directories as if their names ended in a slash.
     ordered = sorted(entries.items(), key=lambda item: item[0] + b"/" if item[1][0] == DIRECTORY else item[0])

@@ -186,8 +186,8 @@ def after_tool(event: HookEvent, session: HookSession) -> None:
 def prompted(event: HookEvent, session: HookSession) -> bytes | None:
     """A message of the person begins a turn, and ends one that the agent was interrupted in. A `/rollback` begins
     none; what it returns is the answer."""
-    if event.is_helper or session.is_child:
-        return None  # a helper's instructions are no message of the person
+    if event.is_subagent or session.is_child:
+        return None  # a subagent's instructions are no message of the person
     words = event.prompt[:20].lstrip("/").lower()
     if words.startswith("rollback") or event.command or output_in(event.prompt):
         return _rollback(event, session)
@@ -247,8 +247,8 @@ def session_started(event: HookEvent, session: HookSession) -> None:
 
 def stopped(event: HookEvent, session: HookSession) -> None:
     """The agent is done: close the turn with a snapshot of what it touched, and keep the conversation."""
-    if event.is_helper or session.is_child:
-        return  # the turn that the helper works for goes on
+    if event.is_subagent or session.is_child:
+        return  # the turn that the subagent works for goes on
     if event.background and not event.ends:
         return  # tasks of the turn go on; their end is reported
     if not event.ends and session.is_earlier_turn(event):

@@ -134,7 +134,7 @@ class HookEvent:
     """Whether a tool just ran; the kind is `other` then."""
     name: str = field(default="", compare=False)
     """The agent's own name of the event, normalized."""
-    is_helper: bool = False
+    is_subagent: bool = False
     """Whether a subagent caused it: it belongs to the turn of the session that started the subagent."""
     parent: str = ""
     """The session that started this one for a subagent."""
@@ -181,11 +181,11 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
         kind = SESSION_START
     prompt = _text(places, _PROMPT) if kind in (PROMPT, SESSION_START) else ""
     root = _text(places, _ROOT_SESSION)
-    helper = any(place.get(key) not in (None, "") for place in places for key in _SUBAGENT[1:]) or (
+    is_subagent = any(place.get(key) not in (None, "") for place in places for key in _SUBAGENT[1:]) or (
         bool(payload.get("agent_id")) and name not in ("agentstart", "agentend", "toolcall")
     )
     if name in ("agentstart", "agentend", "toolcall", "taskcancel"):  # Cline: null for the top level
-        helper = bool(_text(places, ("parent_agent_id",)))
+        is_subagent = bool(_text(places, ("parent_agent_id",)))
     session = bounded_id(root or _text(places, _SESSION))
     after = name in _AFTER_TOOL or (not name and any(key in payload for key in _RESULT))
     tool = _TOOL_OF_EVENT.get(name.replace("post", "pre", 1).replace("after", "before", 1), "")
@@ -203,7 +203,7 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
         ends=_ENDS.get(name, ""),
         after=after,
         name=name,
-        is_helper=helper,
+        is_subagent=is_subagent,
         parent=session if child else bounded_id(_text(places, ("parentID",))) if kind == SESSION_START else "",
         begins=name == "agentstart",
         continues=kind == PROMPT and (not prompt.strip() or prompt.lstrip().startswith(_NOTIFICATION)),

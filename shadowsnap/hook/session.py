@@ -29,7 +29,7 @@ from shadowsnap.files import (
     write_json,
 )
 from shadowsnap.hook.payload import TOOL, HookEvent, implied_transcript, transcripts_folder, version_in_transcript
-from shadowsnap.snapshot.tools import command_projects, named_files, named_folders, project_root
+from shadowsnap.snapshot.tools import absolute_path, command_projects, named_files, named_folders, project_root
 from shadowsnap.store.locks import locked
 
 if TYPE_CHECKING:  # every hook reads its session, and few need the model
@@ -94,7 +94,7 @@ class HookSession:
         turn = self.record.get("turn")
         if turn is None:
             return False
-        if event.is_helper or self.is_child:
+        if event.is_subagent or self.is_child:
             # A subagent may go on after the turn that started it, when the person may have edited already.
             return self.record.get("ended") is not True
         if event.turn and (event.turn == turn or event.turn in self.record.get("also", ())):
@@ -259,7 +259,7 @@ class HookSession:
         """The path of the transcript, its size now, the directory that must contain it, the session, whether the
         turn may have begun in it already, and the id of the turn. It is read after the turn: now the agent
         waits."""
-        if event.is_helper or self.is_child:
+        if event.is_subagent or self.is_child:
             return None  # the transcript of a subagent is another conversation
         implied = None if event.transcript else implied_transcript(event.agent, event.session)
         path, folder = implied or (event.transcript, transcripts_folder(event.agent, event.transcript))
@@ -318,9 +318,10 @@ def _valid_fields(record: Any) -> dict[str, Any]:
 
 def _paths_to_protect(event: HookEvent, base: str) -> tuple[list[str], list[str]]:
     """The directories and files that must be safe before this tool runs, as the agent names them."""
-    folders = [event.cwd, *event.roots, *(_absolute(each, event.cwd) for each in named_folders(event.tool_input))]
+    named = (absolute_path(each, event.cwd) for each in named_folders(event.tool_input))
+    folders = [event.cwd, *event.roots, *named]
     folders += map(str, command_projects(event.tool_input, event.cwd, base))
-    return folders, [_absolute(each, event.cwd) for each in named_files(event.tool_input)]
+    return folders, [absolute_path(each, event.cwd) for each in named_files(event.tool_input)]
 
 
 def _is_new(file: str, taken: list[str]) -> bool:
@@ -329,10 +330,6 @@ def _is_new(file: str, taken: list[str]) -> bool:
         return False
     folder = os.path.realpath(os.path.dirname(file))
     return any(folder == workdir or folder.startswith(workdir.rstrip(os.sep) + os.sep) for workdir in taken)
-
-
-def _absolute(path: str, cwd: str) -> str:
-    return os.path.abspath(os.path.join(cwd, os.path.expanduser(path)))
 
 
 # --- the hook log ----------------------------------------------------------------------------------

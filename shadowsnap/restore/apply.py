@@ -31,7 +31,7 @@ from shadowsnap.snapshot.content import holds
 from shadowsnap.snapshot.ignore_rules import STAGING_PREFIX
 from shadowsnap.snapshot.scan import is_settled, mounted_below
 from shadowsnap.snapshot.workspace import Workspace
-from shadowsnap.snapshot.worktree import Worktree, folders_above, unwritten
+from shadowsnap.snapshot.worktree import Worktree, folder_of, folders_above, unwritten
 from shadowsnap.store.stat_cache import Modes
 
 # Errors of rmdir for a directory that stays: it is not empty, or it is a mount point.
@@ -131,7 +131,7 @@ class Application:
     def _reenter(self, path: bytes) -> Iterator[Worktree]:
         """Open the directory that a path was in when it was changed. If another directory has its name by now,
         the files in it are not ours, and the rollback fails."""
-        folder = _folder(path)
+        folder = folder_of(path)
         with self._worktree.within(folder) as here:
             if _identity(here.lstat(b"")) != self._identities.get(folder):
                 raise OSError(errno.ESTALE, "another directory is in its place", os.fsdecode(folder))
@@ -247,7 +247,7 @@ class Application:
             seen = self._worktree.lstat(path) if self._worktree.reaches(path) else None
             if seen is None or not stat.S_ISDIR(seen.st_mode) or self._holds_something(path):
                 continue
-            with self._enter(_folder(path)) as here:
+            with self._enter(folder_of(path)) as here:
                 self._rollbacks.append(partial(self._remake_directory, path, stat.S_IMODE(seen.st_mode)))
                 try:
                     here.rmdir(_name(path))
@@ -272,7 +272,7 @@ class Application:
                 self._identities[path] = _identity(here.lstat(_name(path)))
 
     def _make_directory(self, path: bytes) -> None:
-        with self._enter(_folder(path)) as here:
+        with self._enter(folder_of(path)) as here:
             seen = here.lstat(_name(path))
             if seen is not None and stat.S_ISDIR(seen.st_mode):
                 if self._twin(here, path) is not None:
@@ -295,7 +295,7 @@ class Application:
 
     def _twin(self, here: Worktree, path: bytes) -> bytes | None:
         """Another path of the plan that this file system takes for the same."""
-        coming = (each for each in (*self._plan.mkdir, *self._plan.write) if _folder(each) == _folder(path))
+        coming = (each for each in (*self._plan.mkdir, *self._plan.write) if folder_of(each) == folder_of(path))
         alike = [each for each in coming if each != path and folded(_name(each)) == folded(_name(path))]
         seen = _identity(here.lstat(_name(path)))
         return next((each for each in alike if _identity(here.lstat(_name(each))) == seen), None)
@@ -310,7 +310,7 @@ class Application:
 
     def _chmod_file(self, path: bytes, bits: int) -> None:
         try:
-            with self._worktree.within(_folder(path)) as here:
+            with self._worktree.within(folder_of(path)) as here:
                 seen = here.lstat(_name(path))
                 if seen is None or not stat.S_ISREG(seen.st_mode):
                     raise changed(path)
@@ -322,7 +322,7 @@ class Application:
 
     def _chmod_directory(self, path: bytes, bits: int) -> None:
         try:
-            with self._worktree.within(_folder(path)) as here:
+            with self._worktree.within(folder_of(path)) as here:
                 seen = here.lstat(_name(path))
                 if seen is not None and stat.S_ISDIR(seen.st_mode):
                     self._chmod(here, path, seen, bits)
@@ -336,7 +336,7 @@ class Application:
             here.chmod(_name(path), bits)
 
     def _reset_bits(self, path: bytes, bits: int) -> None:
-        with self._worktree.within(_folder(path)) as here:
+        with self._worktree.within(folder_of(path)) as here:
             seen = here.lstat(_name(path))
             if seen is not None and not stat.S_ISLNK(seen.st_mode) and stat.S_IMODE(seen.st_mode) != bits:
                 here.chmod(_name(path), bits)
@@ -352,14 +352,14 @@ class Application:
                 raise _unsaved(path)
             if mode != LINK and stat.S_IMODE(seen.st_mode) != bits:
                 raise _unsaved(path)
-        for folder in {_folder(path) for path in wanted}:
+        for folder in {folder_of(path) for path in wanted}:
             for item in worktree.items(folder):
                 if folder + b"/" + item.name not in wanted:
                     raise _unsaved(folder + b"/" + item.name)
 
     def _check_directories_are_in_place(self) -> None:
         """Files that were written into a directory are lost to the project if it was moved away meanwhile."""
-        for folder in {_folder(path) for path in self._plan.write}:
+        for folder in {folder_of(path) for path in self._plan.write}:
             if _identity(self._worktree.lstat(folder)) != self._identities[folder]:
                 raise changed(folder)
 
@@ -378,12 +378,8 @@ def _by_folder(paths: Iterable[bytes]) -> Iterable[tuple[bytes, list[bytes]]]:
     """The paths grouped by directory."""
     grouped: dict[bytes, list[bytes]] = {}
     for path in sorted(paths):
-        grouped.setdefault(_folder(path), []).append(path)
+        grouped.setdefault(folder_of(path), []).append(path)
     return grouped.items()
-
-
-def _folder(path: bytes) -> bytes:
-    return path.rpartition(b"/")[0]
 
 
 def _name(path: bytes) -> bytes:
@@ -400,7 +396,7 @@ def describe_error(problem: OSError) -> str:
 
 
 def _unsaved(path: bytes) -> RestoreRefused:
-    folder = os.fsdecode(_folder(path))
+    folder = os.fsdecode(folder_of(path))
     why = f"it would be overwritten unsaved, because {folder} cannot be read; open it first: chmod u+rwx"
     return RestoreRefused(conflicts=f"{os.fsdecode(path)} ({why})")
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from shadowsnap.errors import DamagedObject, NoSuchPlan, UnsafeTree
 from shadowsnap.files import make_folder, read_json, write_json
 from shadowsnap.git.reading import ObjectReader, problem_of_link
-from shadowsnap.git.trees import DIRECTORY, LINK, Leaf, TreeReader
+from shadowsnap.git.trees import DIRECTORY, LINK, Leaf, TreeReader, is_directory
 from shadowsnap.model import RestoreResult
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.states import (
@@ -196,7 +196,7 @@ class _Planner:
         plan.keep_directories = {
             path
             for path in emptied | current.bare | folders_above(chosen_bare)
-            if path in existed or _is_directory(self._wanted.find(path))
+            if path in existed or is_directory(self._wanted.find(path))
         }
         unknown = chosen_bare - plan.keep_directories
         in_the_way = {
@@ -215,7 +215,7 @@ class _Planner:
     def _plan_permission_bits(self, changed: list[bytes]) -> None:
         for item in mode_differences(self._space.git, self._current, self._target, changed):
             if item.path in self._chosen and item.new is not None:
-                changes = self._plan.chmod_directories if _is_directory(item.new) else self._plan.chmod
+                changes = self._plan.chmod_directories if is_directory(item.new) else self._plan.chmod
                 changes[item.path] = self._target.bits(item.path, item.new[0])
 
     # --- obstacles -------------------------------------------------------------------------------
@@ -360,8 +360,6 @@ def _as_executable(mode: int, bits: int) -> int:
     return bits | (bits & 0o444) >> 2 if mode & 0o100 else bits & ~0o111
 
 
-def _is_directory(leaf: Leaf | None) -> bool:
-    return leaf is not None and leaf[0] == DIRECTORY
 
 
 def _empty_after(
@@ -411,8 +409,8 @@ def plan_repairs_after_crash(
         old, new = open_tree(reader, before.tree), open_tree(reader, target.tree)
         _keep_what_was_ignored(plan, capture, before, old)
         for path, (bits, _) in capture.cache.directories.items():
-            is_wanted = path in target.bare or _is_directory(new.find(path))
-            had_files = _is_directory(old.find(path))
+            is_wanted = path in target.bare or is_directory(new.find(path))
+            had_files = is_directory(old.find(path))
             if not path or path in plan.mkdir or (is_wanted and path in chosen):
                 continue
             if had_files or path in before.bare:
@@ -431,7 +429,7 @@ def _keep_what_was_ignored(plan: Plan, capture: Capture, before: State, old: Tre
     then files are captured now that were ignored before: they are not in the state that an undo goes back to."""
     files = {path for path in plan.delete if path not in before.absent and old.find(path) is None}
     folders = {path for path in plan.rmdir if path + b"/" not in before.absent and path not in before.bare}
-    folders = {path for path in folders if not _is_directory(old.find(path))}
+    folders = {path for path in folders if not is_directory(old.find(path))}
     stay = {path for path in files if before.left_out(path) is not None}
     unsure = [*(files - stay), *folders]
     stay |= ignored_by_checkpoint(capture.space, State.of_capture(capture), before, unsure, folders)

@@ -25,7 +25,7 @@ from shadowsnap.errors import (
 from shadowsnap.git.objects import EMPTY_BLOB
 from shadowsnap.git.reading import ObjectReader, kinds_of
 from shadowsnap.git.repository import merge_text
-from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader, is_directory
 from shadowsnap.model import Checkpoint, Conflict, RestoreResult, Skipped
 from shadowsnap.restore.restore import RESTORE, Why, find_conflicts, is_as_restored, restore
 from shadowsnap.snapshot.attribution import Work, work_of_turn
@@ -42,7 +42,8 @@ from shadowsnap.snapshot.take import Request, begin_capture, keep_capture, same_
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import parents
 from shadowsnap.store.checkpoints import delete_checkpoints, find_checkpoint, list_checkpoints, record_checkpoint
-from shadowsnap.store.history import History, Operation, Step, note, read_history, restored_paths
+from shadowsnap.store.history import History, Operation, Step, note, read_history
+from shadowsnap.store.log import paths_in
 from shadowsnap.store.projects import read_journal
 
 _MERGED = "files that were edited since the turn were merged"
@@ -84,7 +85,7 @@ def _go_back(space: Workspace, back: Operation, why: Why) -> RestoreResult:
 
 
 def _paths_of(space: Workspace, operation: Operation) -> Selection:
-    paths = restored_paths(space.store, operation)
+    paths = paths_in(space.store, operation.line)
     if paths is None:
         raise MalformedObject(what="the operation log", why="the list of restored paths is lost")
     return Selection(map(os.fsencode, paths), exact=operation.line.get("exact") is True)
@@ -128,7 +129,7 @@ def tree_after(space: Workspace, operation: Operation) -> str | None:
     if that is not possible."""
     if kinds_of(space.git, [operation.after]):
         return operation.after
-    paths = restored_paths(space.store, operation)
+    paths = paths_in(space.store, operation.line)
     if not paths:
         return None
     before, target = _find(space, operation.before), _find(space, operation.target)
@@ -438,7 +439,7 @@ class _Outcome:
             return
         why = _CHANGED_SINCE if merged is None else "changed since in the same lines"
         self._add_conflict(path, why, now, before)
-        if self._on_conflict == "theirs" and not _is_directory(now):
+        if self._on_conflict == "theirs" and not is_directory(now):
             changes[path] = before
         elif self._on_conflict == "markers" and merged is not None:
             changes[path] = merged[0]
@@ -542,7 +543,7 @@ class _Outcome:
         wanted, now = self._open(self._tree), self._open(self._now.tree)
         back = {path: now.find(path) for path in alone if wanted.find(path) != now.find(path)}
         # A directory stays with what others have in it, but what the turn put there is taken out.
-        back = {path: leaf for path, leaf in back.items() if not _is_directory(leaf)}
+        back = {path: leaf for path, leaf in back.items() if not is_directory(leaf)}
         self._tree = self._patched(self._tree, back)
         for path in alone:
             self._bits.pop(path, None)
@@ -609,7 +610,3 @@ def _renames(differing: Iterable[Difference]) -> Iterator[tuple[bytes, bytes]]:
 
 def _is_file(leaf: Leaf | None) -> bool:
     return leaf is not None and leaf[0] != DIRECTORY
-
-
-def _is_directory(leaf: Leaf | None) -> bool:
-    return leaf is not None and leaf[0] == DIRECTORY

@@ -8,7 +8,6 @@ that one's, the rest is shared.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from shadowsnap.errors import NoSuchTurn
 from shadowsnap.model import Checkpoint
+from shadowsnap.store.checkpoints import paths_in_fact
 from shadowsnap.store.history import History, Snapshot, Turn
 
 STILL_AT_WORK_SECONDS = 3600.0
@@ -62,7 +62,7 @@ def additions(checkpoints: Sequence[Checkpoint]) -> list[Addition]:
         origin = known.get(each.metadata.get("amends", ""))
         if origin is not None:  # which may have been added to itself
             since[each.id] = since.get(origin.id, origin.ref)
-            found.append(Addition(since[each.id], each.ref, each, frozenset(_listed(each, "added"))))
+            found.append(Addition(since[each.id], each.ref, each, frozenset(paths_in_fact(each, "added"))))
     return found
 
 
@@ -165,8 +165,9 @@ class _Pieces:
             piece = replace(work, before=before, after=after, until=after)
             shared = {each.session_id or "?" for each in others if _overlap(each, piece)}
             meanwhile = [each for each in self._whole if _begin(piece) < each.ref <= _end(piece.after)]
-            late = {path: each for each in meanwhile for path in _listed(each, "late")}  # the oldest one counts
-            released = frozenset(path for each in meanwhile for path in _listed(each, "released"))
+            # The oldest one counts.
+            late = {path: each for each in meanwhile for path in paths_in_fact(each, "late")}
+            released = frozenset(path for each in meanwhile for path in paths_in_fact(each, "released"))
             end = _end(piece.after)
             unknown = [each for each in self._additions if each.since <= end < each.until]
             added = {path: each.holder for each in unknown for path in each.files}
@@ -197,8 +198,3 @@ def _begin(work: Work) -> str:
 def _end(checkpoint: Checkpoint | None) -> str:
     """The ref at an end, or one that is later than all."""
     return "~" if checkpoint is None else checkpoint.ref
-
-
-def _listed(checkpoint: Checkpoint, fact: str) -> list[bytes]:
-    paths = checkpoint.metadata.get(fact, ())
-    return [os.fsencode(path) for path in paths if isinstance(path, str)] if isinstance(paths, list) else []

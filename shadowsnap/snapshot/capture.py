@@ -59,6 +59,7 @@ from shadowsnap.store.stat_cache import (
     objects_taken_for_stored,
     packs_of,
     save_cache,
+    sorted_names,
 )
 
 # The time for saving the progress after the deadline has passed.
@@ -249,9 +250,9 @@ class Capture:
         return {
             "scope": self.scope,
             "modes": self.modes.to_json(),
-            "empty_dirs": _names(self.bare),
+            "empty_dirs": sorted_names(self.bare),
             "skipped": [[os.fsdecode(path), why] for path, why in sorted(self.skipped.items())],
-            "absent": _names(recordable(self.absent)),
+            "absent": sorted_names(recordable(self.absent)),
             "excludes": {"defaults": EXCLUDES_VERSION, "own": self.space.patterns},
             "rules": {os.fsdecode(path): os.fsdecode(text) for path, text in self.hidden_rules().items()},
         }
@@ -637,7 +638,3 @@ def _most_frequent(counted: Counter[tuple[int, int]], mode: int) -> int | None:
     """The most frequent permission bits among entries of this git mode."""
     bits = {kind[1]: number for kind, number in counted.items() if kind[0] == mode}
     return max(bits, key=lambda each: (bits[each], -each), default=None)
-
-
-def _names(paths: Iterable[bytes]) -> list[str]:
-    return sorted(os.fsdecode(path) for path in paths)

@@ -162,6 +162,12 @@ def find_if_kept(store: Store, project: Project, checkpoint_id: str, deadline: D
         return None
 
 
+def paths_in_fact(checkpoint: Checkpoint, fact: str) -> list[bytes]:
+    """The paths that a checkpoint lists in one of its facts; none if there is no such list."""
+    paths = checkpoint.metadata.get(fact)
+    return [os.fsencode(path) for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
+
+
 def files_of(store: Store, checkpoint: Checkpoint, deadline: Deadline) -> list[str]:
     """Every file that a checkpoint holds. Raises `UnsafeTree` for what it must not hold."""
     found = []

@@ -35,7 +35,6 @@ from shadowsnap.store.log import (
     last_lines,
     lines_from,
     next_number,
-    paths_in,
     read_lines,
     read_log,
     rebuilt_lines,
@@ -733,11 +732,6 @@ _READERS = {
 def _turn_of(history: History, line: Line) -> Turn | None:
     number = _number(line.get("turn")) or 0
     return history.turns.get(history.other_numbers.get(number, number))
-
-
-def restored_paths(store: Store, operation: Operation) -> list[str] | None:
-    """What an operation restored: nothing for everything, None if the list is lost."""
-    return paths_in(store, operation.line)
 
 
 def _number(value: Any) -> int | None:

@@ -21,8 +21,6 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from dataclasses import replace as replace_record
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +37,7 @@ from shadowsnap.store.checkpoints import decode_checkpoint
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import if_free, is_free
 from shadowsnap.store.log import Line
-from shadowsnap.store.projects import Project
+from shadowsnap.store.projects import Project, as_moment
 
 LANES = "refs/shadowsnap-lanes"
 FOLDER = "remote"
@@ -143,7 +141,6 @@ class PulledLane:
     key_digest: str
     url: str
     parent: str | None = None
-    pulled_at: float = 0.0
 
     @property
     def ref(self) -> str:
@@ -418,19 +415,12 @@ def _glance(store: Store, project: str) -> RemoteStatus | None:
         conditions=remote.conditions,
         lane=lane.lane if lane is not None else None,
         parent=lane.parent if lane is not None else None,
-        pushed_at=_moment(lane.pushed_at) if lane is not None and lane.pushed_at else None,
+        pushed_at=as_moment(lane.pushed_at) if lane is not None and lane.pushed_at else None,
         unpushed=len(unpushed),
-        unpushed_since=_moment(int(unpushed[0][:13]) / 1000) if unpushed else None,
+        unpushed_since=as_moment(int(unpushed[0][:13]) / 1000) if unpushed else None,
         attempts=waiting.attempts if waiting is not None else 0,
         error=waiting.error if waiting is not None else "",
     )
-
-
-def _moment(seconds: float) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 # --- pulled lanes ------------------------------------------------------------------------------------
@@ -478,7 +468,6 @@ def _pulled(ref: str, commit: str, tree: str, parents: str, message: str) -> Pul
             key_digest=str(record["key_digest"]),
             url=str(record["url"]),
             parent=record.get("parent"),
-            pulled_at=float(record.get("pulled_at", 0)),
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -504,7 +493,7 @@ def keep_pulled(store: Store, lane: PulledLane, deadline: Deadline) -> PulledLan
     commit = store.objects.write(b"commit", text.encode())
     store.objects.flush()
     set_ref(store.git(deadline), lane.ref, commit)
-    return replace(lane, commit=commit, pulled_at=float(at))
+    return replace(lane, commit=commit)
 
 
 def forget_pulled(store: Store, lanes: Iterable[PulledLane], deadline: Deadline) -> None:
@@ -536,7 +525,7 @@ def checkpoints_of(store: Store, lane: PulledLane, deadline: Deadline) -> list[C
         if kind == b"commit" and mark is not None:
             ref = f"{lane.ref}/{mark.moment:013d}-{name[:12]}"
             checkpoint = decode_checkpoint(lane.project, ref, name, data)
-            found.append(replace_record(checkpoint, pinned=mark.pinned, label=mark.label))
+            found.append(replace(checkpoint, pinned=mark.pinned, label=mark.label))
     return sorted(found, key=lambda each: each.ref, reverse=True)
 
 

@@ -173,7 +173,7 @@ def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
         "newest": cache.newest,
         "boot": cache.boot,
         "packs": cache.packs,
-        **{name: _names(getattr(cache, name)) for name in _SETS_OF_PATHS},
+        **{name: sorted_names(getattr(cache, name)) for name in _SETS_OF_PATHS},
     }
     saved = json.dumps(state, separators=(",", ":")).encode("ascii")
     if saved != cache.saved:
@@ -258,7 +258,7 @@ def forget_contents(store: Store, project: Project, purged: Iterable[bytes] = ()
     forget_cache(store, project)
     left = {path for path in named if not is_at_any(path, gone)}
     if left:
-        state = {"version": 0, "named": _names(left)}
+        state = {"version": 0, "named": sorted_names(left)}
         write_bytes(_state_file(store.index_file(project.id)), json.dumps(state).encode("ascii"))
 
 
@@ -317,5 +317,5 @@ def _paths(names: list[str]) -> set[bytes]:
     return {os.fsencode(name) for name in names}
 
 
-def _names(paths: set[bytes]) -> list[str]:
+def sorted_names(paths: Iterable[bytes]) -> list[str]:
     return sorted(os.fsdecode(path) for path in paths)

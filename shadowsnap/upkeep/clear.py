@@ -34,6 +34,7 @@ from shadowsnap.git.refs import delete_refs, read_refs
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, TreeSearch
 from shadowsnap.results import ClearedItem, ClearReport, PurgeResult
+from shadowsnap.snapshot.worktree import parents
 from shadowsnap.store.checkpoints import CHECKPOINTS, PINS, all_refs, take_inventory
 from shadowsnap.store.history import FORMAT_1_RECORDS, finish_migration
 from shadowsnap.store.lanes import FOLDER as REMOTES
@@ -630,16 +631,10 @@ def _facts_without(
         new["modes"] = {**{name: bits for name, bits in modes.items() if name != "other"}, "other": other}
     empty = {path for path in body.get("empty_dirs", ()) if not is_purged(path)}
     if body.get("scope", "tree") == "tree":  # a directory that held nothing else is empty now
-        parents = {parent for path in found for parent in _parents(path)}
-        empty |= {os.fsdecode(parent) for parent in parents if not is_left(parent)}
+        above = {parent for path in found for parent in parents(path)}
+        empty |= {os.fsdecode(parent) for parent in above if not is_left(parent)}
     new["empty_dirs"] = sorted(empty)
     return new
-
-
-def _parents(path: bytes) -> Iterator[bytes]:
-    while b"/" in path:
-        path = path.rpartition(b"/")[0]
-        yield path
 
 
 def _note_replaced(store: Store, plan: _Plan, ids: Mapping[str, str]) -> None:
