@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +57,15 @@ def why_switched_off(agent: Agent, project: Path | None) -> str:
 
 PROBED = "probe"
 """The status of a log line that comes from `probe`."""
-_BAD_STATUSES = ("failed", "refused", "disabled")
+_UNPROTECTED = ("failed", "refused", "disabled")
 _LINES_READ = 2000
 
 
 @dataclass(frozen=True)
-class LastRun:
-    """The newest line of the hook log about an agent."""
+class HookRun:
+    """One line of the hook log about a run of an agent's hook."""
 
+    agent: str
     at: datetime
     status: str
     """`taken`, `unchanged`, `failed` ..."""
@@ -75,7 +77,22 @@ class LastRun:
 
     @property
     def ok(self) -> bool:
-        return self.status not in _BAD_STATUSES
+        return self.status not in _UNPROTECTED
+
+
+def read_runs() -> list[HookRun]:
+    """The runs of hooks in the log, newest first. Calls that find everything safe already are not logged."""
+    return list(_runs_among(read_log(_LINES_READ)))
+
+
+def _runs_among(lines: Iterable[dict[str, Any]]) -> Iterator[HookRun]:
+    for line in lines:
+        at = as_moment(line.get("time"))
+        if at is None or line.get("status") in ("settings", PROBED):
+            continue  # a malformed line, or none about a run
+        names = ("agent", "status", "error", "session", "version")
+        facts = {name: str(line.get(name) or "") for name in names}
+        yield HookRun(at=at, workdir=str(line.get("workdir") or line.get("cwd") or ""), **facts)
 
 
 @dataclass(frozen=True)
@@ -95,7 +112,7 @@ class AgentState:
     """Whether the agent may run it; None if it never asks."""
     problem: str = ""
     """Why the hook does not protect, as a phrase; empty if no reason is known."""
-    last_run: LastRun | None = None
+    last_run: HookRun | None = None
 
     @property
     def sentence(self) -> str:
@@ -132,36 +149,27 @@ class AgentState:
 def agent_state(agent: str, project: Path | None = None, *, session: str = "") -> AgentState:
     """The state of an agent's hook: in the person's settings or, if it is not there, in those of the project.
     With a session, its last run is the one in that session. Raises UnknownAgent."""
-    states = [_state_in(agent_named(agent), where, project) for where in dict.fromkeys((None, project))]
-    state = next((each for each in states if each.installed), states[0])
-    return replace(state, last_run=last_run(agent, session))
+    return _state(agent_named(agent), project, read_runs(), session)
 
 
 def agent_states(project: Path | None = None) -> list[AgentState]:
     """The state of every agent that has the hook."""
-    return [state for state in (agent_state(agent, project) for agent in AGENTS) if state.installed]
+    runs = read_runs()
+    return [state for agent in AGENTS.values() if (state := _state(agent, project, runs)).installed]
 
 
-def last_run(agent: str, session: str = "") -> LastRun | None:
-    """The newest run of an agent's hook in the log, or in that of one session. Calls that find everything safe
-    already are not logged."""
-    lines = [line for line in read_log(_LINES_READ) if line.get("agent") == agent]
-    version = str(next((line["version"] for line in lines if line.get("version")), ""))
-    for line in lines:
-        if line.get("status") == PROBED or session not in ("", line.get("session")):
-            continue
-        at = as_moment(line.get("time"))
-        if at is None:
-            continue  # a malformed line
-        return LastRun(
-            at,
-            str(line.get("status", "")),
-            str(line.get("error", "")),
-            str(line.get("session", "")),
-            str(line.get("workdir") or line.get("cwd") or ""),
-            version,
-        )
-    return None
+def _state(agent: Agent, project: Path | None, runs: list[HookRun], session: str = "") -> AgentState:
+    states = [_state_in(agent, where, project) for where in dict.fromkeys((None, project))]
+    state = next((each for each in states if each.installed), states[0])
+    return replace(state, last_run=last_run(agent.name, runs, session))
+
+
+def last_run(agent: str, runs: list[HookRun], session: str = "") -> HookRun | None:
+    """The newest run of an agent's hook, or of that in one session, with the newest known version of the agent."""
+    own = [run for run in runs if run.agent == agent]
+    version = next((run.version for run in own if run.version), "")
+    newest = next((run for run in own if session in ("", run.session)), None)
+    return None if newest is None else replace(newest, version=version)
 
 
 def wait_for_consent(
@@ -344,8 +352,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 # --- whether a project is protected ----------------------------------------------------------------
 
 
-_RUNS_READ = 400
-_HOST_PROGRAM = "a host program"
+_HOST_PROGRAM, _UNNAMED = "a host program", "an agent"
 _RECENT_SECONDS = 3600.0
 """A turn as recent as this is a sign that a host program takes snapshots: it has no settings to look into."""
 
@@ -407,26 +414,35 @@ class ProjectAgent:
 def project_agents(workdir: Path, hooks: Iterable[AgentState]) -> list[ProjectAgent]:
     """Every agent that has the hook, or whose hook ran in a directory."""
     states = {state.agent: state for state in hooks}
-    names: dict[str, None] = dict.fromkeys(states)
-    names |= dict.fromkeys(str(entry["agent"]) for entry in _runs(workdir) if entry.get("agent"))
-    agents = []
-    for name in names:
-        state = states.get(name)
-        last = last_run_in(workdir, name)
-        status = str(last.get("status", "")) if last else ""
-        problem, remedy = "", ""
-        if status in _BAD_STATUSES:
-            error = f": {last['error']}" if last and last.get("error") else ""
-            problem, remedy = f"the last snapshot of {name} {status}{error}", "shadowsnap doctor"
-        if name in AGENTS and all(other.problem for other in states.values()) and state is None:
-            problem, remedy = f"the hook of {name} is not installed", f"shadowsnap install {name}"
-        if state is not None and state.problem:
-            problem, remedy = f"{name}: {state.sentence}", ""  # the sentence includes the remedy
-        when = as_moment(last.get("time")) if last else None
-        consented = state.consented if state is not None else None
-        version = state.last_run.version if state is not None and state.last_run is not None else ""
-        agents.append(ProjectAgent(name, state is not None, consented, when, status, version, problem, remedy))
-    return agents
+    last = _last_of_each(_runs_in(workdir, read_runs()))
+    is_broken = all(state.problem for state in states.values())
+    return [
+        _project_agent(name, states.get(name), last.get(name), is_broken=is_broken)
+        for name in dict.fromkeys((*states, *filter(None, last)))
+    ]
+
+
+def _project_agent(
+    name: str, state: AgentState | None, last: HookRun | None, *, is_broken: bool
+) -> ProjectAgent:
+    problem, remedy = "", ""
+    if last is not None and not last.ok:
+        error = f": {last.error}" if last.error else ""
+        problem, remedy = f"the last snapshot of {name} {last.status}{error}", "shadowsnap doctor"
+    if state is None and is_broken and name in AGENTS:
+        problem, remedy = f"the hook of {name} is not installed", f"shadowsnap install {name}"
+    if state is not None and state.problem:
+        problem, remedy = f"{name}: {state.sentence}", ""  # the sentence includes the remedy
+    return ProjectAgent(
+        name,
+        installed=state is not None,
+        consented=state.consented if state is not None else None,
+        last_run_at=last.at if last is not None else None,
+        result=last.status if last is not None else "",
+        version=state.last_run.version if state is not None and state.last_run is not None else "",
+        problem=problem,
+        remedy=remedy,
+    )
 
 
 def protection_of(workdir: Path, hooks: Iterable[AgentState]) -> Protection:
@@ -434,109 +450,82 @@ def protection_of(workdir: Path, hooks: Iterable[AgentState]) -> Protection:
     allowed to run, and its last run must not have failed. A run in the past alone proves nothing. Without settings
     to look into (a host that calls the API, a hook set up by hand), a recent turn counts as a sign."""
     states = {state.agent: state for state in hooks}
-    recent = {
-        agent: run
-        for agent, run in _last_runs(workdir).items()
-        if agent in states or (agent not in AGENTS and _is_recent(run))
-    }
-    host = _host_run(workdir)
-    if host is not None:
-        recent.setdefault(str(host["agent"]), host)
+    runs = _runs_in(workdir, read_runs())
+    last = _last_of_each(runs)
+    recent = [run for run in last.values() if run.agent in states or (run.agent not in AGENTS and _is_recent(run))]
+    recent += _host_runs(workdir, {*last, *AGENTS})
     if recent:
-        agent, run = max(recent.items(), key=lambda item: _seconds(item[1].get("time")))
-        return _protection_by_run(workdir, agent, run, states.get(agent))
+        run = max(recent, key=lambda each: each.at)
+        return _protection_by_run(run, runs, states.get(run.agent))
     good = [state.agent for state in states.values() if not state.problem]
     if good:
         return Protection(True, f"the hook of {', '.join(good)} is installed; no turn here yet", good[0])
     if states:
         state = next(iter(states.values()))
         return Protection(False, f"{state.agent}: {state.sentence}", state.agent)
-    return _unprotected(workdir)
+    return _unprotected(runs)
 
 
-def _protection_by_run(workdir: Path, agent: str, run: dict[str, Any], state: AgentState | None) -> Protection:
+def _protection_by_run(run: HookRun, runs: list[HookRun], state: AgentState | None) -> Protection:
     """Protection by the last run of an agent and its settings."""
-    status = str(run.get("status"))
+    agent = run.agent or _UNNAMED
     if state is not None and state.problem:
         text = f"{agent}: NOT protected: {state.problem}"
-        return Protection(False, text, agent, _since(workdir, True), status)
-    if status in _BAD_STATUSES:
-        why = f": {run['error']}" if run.get("error") else ""
-        text = f"NOT protected: the hook of {agent} {status} {_ago(run)}{why}"
-        return Protection(False, text, agent, _since(workdir, True), status)
-    since = _since(workdir, False)
-    return Protection(True, f"protected by {agent}, last check {_ago(run)}", agent, since, status)
+        return Protection(False, text, agent, _since(runs, ok=False), run.status)
+    if not run.ok:
+        why = f": {run.error}" if run.error else ""
+        text = f"NOT protected: the hook of {agent} {run.status} {ago(run.at)}{why}"
+        return Protection(False, text, agent, _since(runs, ok=False), run.status)
+    text = f"protected by {agent}, last check {ago(run.at)}"
+    return Protection(True, text, agent, _since(runs, ok=True), run.status)
 
 
-def _unprotected(workdir: Path) -> Protection:
+def _unprotected(runs: list[HookRun]) -> Protection:
     """The answer if no hook is installed."""
-    last = last_run_in(workdir)
-    if last is None:
+    if not runs:
         return Protection(False, "no agent's hook has run here yet: shadowsnap install AGENT")
-    agent, status = str(last.get("agent") or ""), str(last.get("status"))
-    if agent in AGENTS:
-        text = f"NOT protected: no hook: shadowsnap install {agent}"
+    last = runs[0]
+    if last.agent in AGENTS:
+        text = f"NOT protected: no hook: shadowsnap install {last.agent}"
     else:
-        text = f"NOT protected: the hook of {agent or 'an agent'} last ran {_ago(last)}"
-    return Protection(False, text, agent or None, None, status)
+        text = f"NOT protected: the hook of {last.agent or _UNNAMED} last ran {ago(last.at)}"
+    return Protection(False, text, last.agent or None, None, last.status)
 
 
-def _host_run(workdir: Path) -> dict[str, Any] | None:
-    """The newest run of a program that calls the API: a recent turn of an agent that has no hook."""
-    hooks = {*_last_runs(workdir), *AGENTS}
+def _host_runs(workdir: Path, hooks: set[str]) -> list[HookRun]:
+    """The newest run of a program that calls the API, if it is recent: a turn of an agent without a hook."""
     lines = last_lines(Store(log_file().parent), project_of(workdir).id)
     begins = [line for line in lines if line["op"] == "begin" and line.get("agent") not in hooks]
     if not begins:
-        return None
+        return []
     turn = begins[-1].get("turn")
-    last = max(line["at"] for line in lines if line.get("turn") == turn)
-    run = {"agent": begins[-1].get("agent") or _HOST_PROGRAM, "time": last, "status": "taken"}
-    return run if _is_recent(run) else None
+    at = as_moment(max(line["at"] for line in lines if line.get("turn") == turn))
+    run = None if at is None else HookRun(str(begins[-1].get("agent") or _HOST_PROGRAM), at, "taken")
+    return [run] if run is not None and _is_recent(run) else []
 
 
-def _is_recent(run: dict[str, Any]) -> bool:
-    return time.time() - _seconds(run.get("time")) < _RECENT_SECONDS
+def _is_recent(run: HookRun) -> bool:
+    return time.time() - run.at.timestamp() < _RECENT_SECONDS
 
 
-def _last_runs(workdir: Path) -> dict[str, dict[str, Any]]:
-    """The newest run of each agent's hook in a directory."""
-    found: dict[str, dict[str, Any]] = {}
-    for run in _runs(workdir):
-        found.setdefault(str(run.get("agent") or "an agent"), run)
+def _last_of_each(runs: list[HookRun]) -> dict[str, HookRun]:
+    """The newest run of each agent."""
+    found: dict[str, HookRun] = {}
+    for run in runs:
+        found.setdefault(run.agent, run)
     return found
 
 
-def last_run_in(workdir: Path, agent: str | None = None) -> dict[str, Any] | None:
-    """The newest entry of the hook log about a directory."""
-    return next((entry for entry in _runs(workdir) if agent in (None, entry.get("agent"))), None)
+def _runs_in(workdir: Path, runs: list[HookRun]) -> list[HookRun]:
+    """The runs of hooks in a directory."""
+    below = str(workdir) + os.sep
+    return [run for run in runs if run.workdir == str(workdir) or run.workdir.startswith(below)]
 
 
-def _runs(workdir: Path) -> Iterator[dict[str, Any]]:
-    """The runs of hooks in a directory, newest first."""
-    for entry in read_log(_RUNS_READ):
-        where = str(entry.get("workdir") or entry.get("cwd") or "")
-        inside = where == str(workdir) or where.startswith(str(workdir) + os.sep)
-        if inside and entry.get("status") not in ("settings", PROBED):
-            yield entry
-
-
-def _since(workdir: Path, bad: bool) -> float | None:
+def _since(runs: list[HookRun], *, ok: bool) -> float | None:
     """The time of the oldest of the newest runs that all went well, or all badly."""
-    since = None
-    for entry in _runs(workdir):
-        if (str(entry.get("status")) in _BAD_STATUSES) != bad:
-            break
-        since = entry.get("time", since)
-    return since if isinstance(since, (int, float)) else None
-
-
-def _seconds(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0
-
-
-def _ago(run: dict[str, Any]) -> str:
-    moment = as_moment(run.get("time"))
-    return ago(moment) if moment is not None else "at an unknown time"
+    same = [*takewhile(lambda run: run.ok == ok, runs)]
+    return same[-1].at.timestamp() if same else None
 
 
 def writable_folders() -> list[str]:

@@ -30,6 +30,7 @@ from shadowsnap.agents.state import (
     checked_states,
     last_run,
     probe,
+    read_runs,
     wait_for_consent,
 )
 from shadowsnap.base import configured_base
@@ -391,9 +392,9 @@ def test_probes_and_other_agents_are_no_runs() -> None:
         {"agent": "claude", "status": "probe", "time": now},
         {"agent": "claude"},
     )
-    run = last_run("claude")
+    run = last_run("claude", read_runs())
     assert run is not None and (run.status, run.version) == ("unchanged", "2.1.325")
-    assert last_run("gemini") is None
+    assert last_run("gemini", read_runs()) is None
 
 
 def test_a_session_sees_its_own_runs() -> None:
@@ -490,7 +491,7 @@ def test_a_probe_runs_each_installed_hook_and_records_nothing(agent: str, home: 
     (done,) = probe(agent)
     assert (done.agent, done.ok, done.problem) == (agent, True, "")
     assert 0 < done.seconds < 20 and f"hook {agent}" in done.command
-    assert last_run(agent) is None
+    assert last_run(agent, read_runs()) is None
     assert sorted(path.name for path in Path(configured_base()).iterdir()) == ["bin", "hook.log.jsonl"]
 
 

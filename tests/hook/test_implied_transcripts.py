@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shadowsnap import CheckpointManager
-from shadowsnap.agents.state import last_run
+from shadowsnap.agents.state import last_run, read_runs
 from shadowsnap.errors import NoConversation
 from shadowsnap.hook import payload
 from shadowsnap.hook.client import VARIABLES
@@ -143,7 +143,7 @@ def test_the_version_of_an_agent_is_read_from_its_transcript(home: Path, project
         send("claude", project, "UserPromptSubmit", prompt="go", transcript_path=str(path))
         send("claude", project, "PreToolUse", tool_name="Write", tool_input={}, transcript_path=str(path))
         send("claude", project, "Stop", transcript_path=str(path))
-        last = last_run("claude")
+        last = last_run("claude", read_runs())
         assert last is not None and last.version == ("2.1.326" if path == transcript else "")
 
 
