@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 from restoring import STAGING, checkpoint
+from thorough import depth
 
 from helpers import ROOT
 from shadowsnap import CheckpointManager
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no SIGKILL")
 
-KILLS = 7
+KILLS = depth(3, 20)
 FILES = 300
 
 # It says when it begins: starting the interpreter takes longer than the restore.
