@@ -103,8 +103,9 @@ class Checkpoint(Record):
 @dataclass(frozen=True)
 class Entry(Record):
     """One line of the timeline. A `turn` has the states `before` and `after` it; `edits` are what the person
-    changed between the end of one turn and the beginning of the next; a `snapshot` was taken by hand or by a
-    host; a `restore` is also an undo, redo or revert. Ids are those of checkpoints."""
+    changed between the end of one turn and the beginning of the next (with a `reason` if turns in between are
+    not kept: then the changes may be theirs); a `snapshot` was taken by hand or by a host; a `restore` is also an
+    undo, redo or revert. Ids are those of checkpoints."""
 
     number: int | None
     kind: EntryKind
@@ -130,6 +131,11 @@ class Entry(Record):
     def state(self) -> str | None:
         """The checkpoint that going back to this entry restores."""
         return self.after if self.kind == "snapshot" else self.before
+
+    @property
+    def whose(self) -> str:
+        """The name of `edits`: whose they are."""
+        return f"changes {self.reason}" if self.reason else "your own edits"
 
 
 @dataclass(frozen=True)

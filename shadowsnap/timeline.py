@@ -55,6 +55,8 @@ _SHORTEST_PART = 4
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _ABANDONED_AFTER = 3600.0
 """A turn that was not ended counts as interrupted after this many seconds."""
+_NOT_KEPT = "by turns that are not kept, or by you"
+"""The reason of `edits` between two states where others were, which are gone."""
 
 
 class State(NamedTuple):
@@ -160,6 +162,10 @@ class _Entries:
         self.rows: list[tuple[Entry, tuple[str, str] | None]] = []
         """Entries, and the trees before and after each, if both are known."""
         self.newest: State | None = None
+        self._numbers = {*history.turns, *history.other_numbers, *(each.number for each in history.snapshots)}
+        self._highest = 0
+        self._has_gap = False
+        """Whether states after `newest` are missing: they were deleted, or dropped by a limit."""
         self.inside = 0
         self.inside_of: dict[str, int] = {}
         self._inside_before: dict[str, int] = {}
@@ -186,6 +192,7 @@ class _Entries:
 
     def _begin(self, turn: Turn) -> None:
         before = self._known.get(turn.before or "")
+        self._note_number(turn.number)
         self._edits(before, turn.began_at)
         status = self._history.status_of(turn)
         if status == "running" and time.time() - turn.began_at > _ABANDONED_AFTER:
@@ -212,16 +219,28 @@ class _Entries:
         )
         self._open.add(turn.number)
         if before is not None and before.scope == "tree":
-            self.newest = State(before.id, before.tree, f"the beginning of turn {turn.number}", turn.number)
+            self._reach(State(before.id, before.tree, f"the beginning of turn {turn.number}", turn.number))
 
     def _end(self, turn: Turn) -> None:
         self._open.discard(turn.number)
         self._note_inside(turn.after)
         after = self._known.get(turn.after or "")
         if after is not None and after.scope == "tree":
-            self.newest = State(after.id, after.tree, f"the end of turn {turn.number}", turn.number)
+            self._reach(State(after.id, after.tree, f"the end of turn {turn.number}", turn.number))
+        elif after is None:
+            self._has_gap = True
+
+    def _note_number(self, number: int | None) -> None:
+        """Note a gap if what had a number before this one is not kept."""
+        if number is not None:
+            self._has_gap |= self._highest > 0 and not self._numbers.issuperset(range(self._highest + 1, number))
+            self._highest = max(self._highest, number)
+
+    def _reach(self, state: State | None) -> None:
+        self.newest, self._has_gap = state, False
 
     def _snapshot(self, snapshot: Snapshot) -> None:
+        self._note_number(snapshot.number)
         taken = self._known.get(snapshot.checkpoint or "")
         before = snapshot.before or _checkpoint_holding(self.newest)
         self._add(
@@ -241,7 +260,7 @@ class _Entries:
         )
         self._note_inside(snapshot.checkpoint)
         if taken is not None and taken.scope == "tree":
-            self.newest = State(taken.id, taken.tree, f"snapshot {snapshot.number}", snapshot.number)
+            self._reach(State(taken.id, taken.tree, f"snapshot {snapshot.number}", snapshot.number))
 
     def _operation(self, operation: Operation) -> None:
         before = self._known.get(operation.before)
@@ -268,9 +287,9 @@ class _Entries:
         )
         self.inside = inside
         if operation.after:
-            self.newest = State(None, operation.after, f"the {reason}", None, operation)
+            self._reach(State(None, operation.after, f"the {reason}", None, operation))
         elif operation.before != operation.target:
-            self.newest = None  # the log was rebuilt, and the tree after a restore of some paths is not known
+            self._reach(None)  # the log was rebuilt, and the tree after a restore of some paths is not known
 
     def _inside_after(self, operation: Operation) -> int:
         """The entries whose work is in the files after an operation."""
@@ -298,7 +317,8 @@ class _Entries:
             self.inside_of[checkpoint] = self.inside
 
     def _edits(self, seen: Checkpoint | None, at: float) -> None:
-        """An entry for what the person changed since the newest known state, if no turn was under way."""
+        """An entry for what changed since the newest known state, if no turn was under way: by the person, or also
+        by turns that are not kept."""
         if seen is None or seen.scope != "tree" or self.newest is None or self._open:
             return
         if seen.tree == self.newest.tree:
@@ -308,6 +328,7 @@ class _Entries:
             Entry(
                 number=None,
                 kind="edits",
+                reason=_NOT_KEPT if self._has_gap else "",
                 began_at=began.created_at if began is not None else None,
                 ended_at=as_moment(at),
                 before=_checkpoint_holding(self.newest),

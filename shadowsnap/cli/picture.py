@@ -266,7 +266,7 @@ def anchor(entry: Entry) -> str:
 
 def _title(group: list[Entry]) -> str:
     entry = group[0]
-    name = {"edits": "your own edits", "restore": entry.reason}.get(entry.kind, f"{entry.kind} {entry.number}")
+    name = {"edits": entry.whose, "restore": entry.reason}.get(entry.kind, f"{entry.kind} {entry.number}")
     if len(group) > 1:
         return f"{name} and {len(group) - 1} more"
     moment = entry.began_at if entry.kind == "turn" else entry.ended_at

@@ -91,12 +91,12 @@ def now_text(now: Now) -> str:
 
 
 def entry_text(entry: Entry) -> str:
-    """The title of an entry: its prompt, its reason, or that it is your own edits."""
+    """The title of an entry: its prompt, its reason, or whose edits it is."""
     label = f"[{one_line(entry.label)}] " if entry.label else ""
     pinned = "(pinned) " if entry.pinned else ""
     status = f"({entry.status}) " if entry.status in _STATUS_SHOWN and entry.kind == "turn" else ""
     if entry.kind == "edits":
-        text = "(your own edits)"
+        text = f"({entry.whose})"
     elif entry.kind == "restore":
         text = f"({entry.reason})"
     else:

@@ -272,7 +272,7 @@ def _texts_in(content: Any) -> Iterator[str]:
 
 
 def entry_name(entry: Entry) -> str:
-    return "your own edits" if entry.number is None else f"{entry.kind} {entry.number}"
+    return entry.whose if entry.number is None else f"{entry.kind} {entry.number}"
 
 
 def target_name(entry: Entry) -> str:

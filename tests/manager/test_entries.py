@@ -328,3 +328,34 @@ def test_a_project_whose_objects_are_all_lost_does_not_look_like_a_new_one(proje
             manager.timeline(project)
     (project / "new").write_text("new\n")
     assert manager.snapshot(project).status == "taken" and manager.timeline(project)
+
+
+@pytest.mark.parametrize("edited", [False, True], ids=["nothing in between", "edits in between"])
+@pytest.mark.parametrize("gone", ["2", "2:after", "last~1"])
+def test_what_a_deleted_turn_did_is_not_called_the_persons_work(
+    base: Path, project: Path, gone: str, edited: bool
+) -> None:
+    scene = Scene(base, project)
+    for number in range(1, 4):
+        scene.turn(f"{number}\n" * number)
+        if edited:
+            scene.write(f"of mine {number}", "mine.txt")
+    scene.manager.delete(project, gone)
+    edits = [entry for entry in scene.manager.timeline(project) if entry.kind == "edits"]
+    for entry in edits:
+        files = {change.path for change in scene.manager.diff(project, entry.before, entry.after).changes}
+        assert entry.reason or files == {"mine.txt"}
+    if gone == "2" and not edited:  # the states around turn 2 were the end of turn 1 and the beginning of turn 3
+        assert [entry.whose for entry in edits] == ["changes by turns that are not kept, or by you"]
+
+
+def test_what_dropped_turns_did_after_a_pinned_one_is_not_called_the_persons(base: Path, project: Path) -> None:
+    scene = Scene(base, project)
+    for number in range(1, 7):
+        scene.turn(f"{number}")
+        if number == 1:
+            scene.manager.pin(project, "1")
+    scene.manager.prune(max_snapshots=2)
+    entries = [(entry.number, entry.whose) for entry in scene.manager.timeline(project)]
+    assert [number for number, _ in entries] == [6, 5, None, 2, 1]
+    assert entries[2][1] == "changes by turns that are not kept, or by you"

@@ -429,7 +429,7 @@ class Page:
 
 def _name(entry: Entry) -> str:
     if entry.kind == "edits":
-        return "Your own edits"
+        return html_safe(entry.whose[:1].upper() + entry.whose[1:])
     if entry.kind == "restore":
         return html_safe(entry.reason[:1].upper() + entry.reason[1:])
     return f"{entry.kind.capitalize()} {entry.number}"
