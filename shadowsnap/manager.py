@@ -74,7 +74,7 @@ from shadowsnap.results import (
     SweepReport,
     Verification,
 )
-from shadowsnap.settings import CHOICES, Granularity, Settings, SettingValues
+from shadowsnap.settings import Granularity, Settings, SettingValues
 from shadowsnap.snapshot.attribution import Work, work_of_session, work_of_turn
 from shadowsnap.snapshot.copies import note_verified, temporary_folder, verify, write_copy
 from shadowsnap.snapshot.ignore_rules import find_repository
@@ -190,9 +190,9 @@ class CheckpointManager:
             max_file_size_mb=max_file_size_mb,
             base=Path(base) if base else None,
             deadline=deadline,
-            excludes=tuple(excludes),
+            excludes=_texts(excludes),
             include_secrets=include_secrets,
-            capture_secrets=tuple(capture_secrets),
+            capture_secrets=_texts(capture_secrets),
             fsync=fsync,
             import_legacy=import_legacy,
             retention_days=retention_days,
@@ -201,7 +201,7 @@ class CheckpointManager:
             max_attachments_mb=max_attachments_mb,
             keep_conversations=keep_conversations,
             max_conversation_mb=max_conversation_mb,
-            redact=tuple(redact),
+            redact=_texts(redact),
             min_interval_hours=min_interval_hours,
             upkeep_deadline=upkeep_deadline,
             granularity=granularity,
@@ -209,9 +209,6 @@ class CheckpointManager:
             resident=resident,
             sync=sync,
         )
-        for name, choices in CHOICES.items():
-            if getattr(settings, name) not in choices:
-                raise BadArguments(what=f"{name} must be {' or '.join(choices)}")
         self._set_up(Access(settings, on_event))
 
     @classmethod
@@ -1497,6 +1494,11 @@ def _number_of(history: History, target: Checkpoint) -> int | None:
         if history.checkpoint_of(str(number)) == target.id:
             return number
     return None
+
+
+def _texts(value: Sequence[str]) -> tuple[str, ...]:
+    """A single text is one of them: it is a sequence too, of its letters."""
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def _seconds(moment: When) -> float | None:

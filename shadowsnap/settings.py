@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from shadowsnap.base import base_folder, config_file, is_moved_by_variable
+from shadowsnap.errors import BadArguments
 from shadowsnap.files import UnreadableFile, read_bounded
 from shadowsnap.patterns import matches
 
@@ -107,6 +108,12 @@ class Settings:
     """Push projects that have a remote by itself, in the background, after turns."""
 
     def __post_init__(self) -> None:
+        for name in self.__match_args__:
+            if name != "base":
+                try:
+                    object.__setattr__(self, name, _checked(name, getattr(self, name)))
+                except ValueError as problem:
+                    raise BadArguments(what=f"{name}: {problem}") from None
         if self.base is not None:  # once: a program may change its current directory later
             object.__setattr__(self, "base", Path(os.path.abspath(os.path.expanduser(self.base))))
 
@@ -132,7 +139,6 @@ def settings_from_text(text: str) -> Settings:
     """The settings in the argument of a background process, without those that this version does not know."""
     values = json.loads(text)
     facts = {name: values[name] for name in Settings.__match_args__ if name in values}
-    facts = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
     return Settings(**{**facts, "base": Path(values["base"])})
 
 
@@ -372,8 +378,9 @@ def _checked(name: str, value: object) -> object:
             raise ValueError("it must be true or false")
         return value
     if kind == "list":
+        # A single text is one pattern: taken letter by letter, a `*` in it would leave out everything.
         patterns = [value] if isinstance(value, str) else value
-        if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
+        if not isinstance(patterns, (list, tuple)) or not all(isinstance(each, str) for each in patterns):
             raise ValueError("it must be a list of strings")
         if any(set(each) & set("\0\n\r") for each in patterns):
             raise ValueError("a pattern must be one line")

@@ -9,12 +9,14 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import CommandLine
 
 from shadowsnap import CheckpointManager, Settings
 from shadowsnap.base import base_folder, config_file, configured_base
+from shadowsnap.errors import BadArguments
 from shadowsnap.settings import load_settings
 
 WITHOUT_HELPER = "SHADOWSNAP_RESIDENT"
@@ -305,3 +307,23 @@ def test_a_relative_path_in_the_variable_is_ignored_with_a_warning(
     monkeypatch.setenv("SHADOWSNAP_HOME", "~/elsewhere")
     assert load_settings().settings.resolved_base() == Path(os.path.realpath(home / "elsewhere"))
     assert load_settings().warnings == ()
+
+
+def test_one_pattern_is_not_taken_letter_by_letter(base: Path, project: Path) -> None:
+    (project / "code.py").write_text("1\n")
+    (project / "noise.log2").write_text("1\n")
+    manager = CheckpointManager(base=base, excludes="*.log2", background_upkeep=False)
+    taken = manager.snapshot(project)
+    assert taken.checkpoint is not None and "code.py" in manager.files(project, taken.checkpoint)
+    assert "noise.log2" not in manager.files(project, taken.checkpoint)
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("max_snapshots", "20"), ("max_snapshots", 1.5), ("max_snapshots", -3), ("max_file_size_mb", "5"),
+    ("deadline", float("nan")), ("enabled", "no"), ("excludes", [1]), ("granularity", "call"), ("redact", [None]),
+])  # fmt: skip
+def test_a_value_that_a_setting_cannot_have_is_refused_at_once(name: str, value: object, tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {name: value}
+    for make in (CheckpointManager, CheckpointManager.from_settings):
+        with pytest.raises(BadArguments, match=f"{name}: it must be"):
+            make(base=tmp_path / "base", **arguments)
