@@ -142,8 +142,6 @@ class HookEvent:
     """Whether it begins a turn even without a prompt."""
     continues: bool = False
     """Whether a prompt belongs to the open turn: a tool result, or the notification of a background task."""
-    background: bool = False
-    """Whether background tasks of the turn go on after this stop."""
     interrupted: bool = False
     command: str = ""
     """`rollback` with its arguments, if the agent says that the person typed this command."""
@@ -207,7 +205,6 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
         parent=session if child else bounded_id(_text(places, ("parentID",))) if kind == SESSION_START else "",
         begins=name == "agentstart",
         continues=kind == PROMPT and (not prompt.strip() or prompt.lstrip().startswith(_NOTIFICATION)),
-        background=kind == STOP and _has_running_task(payload.get("background_tasks")),
         interrupted=_first(places, ("interrupted", "is_interrupt")) is True,
         command=_rollback_command(payload) if name == "userpromptexpansion" else "",
         version=_text(places, _VERSION)[:40],
@@ -219,12 +216,6 @@ def _rollback_command(payload: dict[str, Any]) -> str:
     if payload.get("command_name") != "rollback":
         return ""
     return f"rollback {payload.get('command_args') or ''}".strip()
-
-
-def _has_running_task(tasks: Any) -> bool:
-    return isinstance(tasks, list) and any(
-        isinstance(task, dict) and task.get("status", "running") == "running" for task in tasks
-    )
 
 
 def _is_new_tool_event(name: str, places: list[dict[str, Any]]) -> bool:

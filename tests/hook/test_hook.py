@@ -838,3 +838,18 @@ def test_a_late_tool_of_the_last_turn_begins_no_turn(project: Path, manager: Che
     hook("claude", prompt_and_stop(project, "t2")[1])
     assert turns_of(project, manager) == [("ask t1", "interrupted", 1), ("ask t2", "done", 2)]
     assert manager.contents(project, "2", ["README.md"]) == {"README.md": b"by t1\n"}
+
+
+def test_a_task_that_never_ends_keeps_no_turn_open(project: Path, manager: CheckpointManager) -> None:
+    """Claude Code lists a server that runs in the background at each stop, of later turns too."""
+    server = [{"id": "b1", "type": "shell", "status": "running", "command": "npm run dev"}]
+    for number in range(1, 4):
+        send("claude", project, "UserPromptSubmit", prompt=f"do {number}", prompt_id=f"p{number}")
+        send("claude", project, "PreToolUse", tool_name="Bash", tool_input={}, prompt_id=f"p{number}")
+        (project / f"{number}.txt").write_text("of the agent\n")
+        send("claude", project, "Stop", prompt_id=f"p{number}", background_tasks=server)
+        (project / f"mine-{number}.txt").write_text("of the person\n")
+    turns = [entry for entry in manager.timeline(project) if entry.kind == "turn"]
+    assert [(turn.status, turn.files_changed) for turn in turns] == [("done", 1)] * 3
+    manager.undo(project)
+    assert (project / "mine-3.txt").exists() and not (project / "3.txt").exists()

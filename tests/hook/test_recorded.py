@@ -216,7 +216,6 @@ def _expect(
     shop: Path,
     tool: str,
 ) -> None:
-    running = any(each.get("status") == "running" for each in payload.get("background_tasks") or ())
     if tool and tool not in READERS:
         oracle.tool(session, manifest(shop))
     elif helper:
@@ -225,7 +224,7 @@ def _expect(
         oracle.begin(session, turn, "")
     elif event in PROMPT_EVENTS:
         oracle.prompt(session, turn, str(first(payload, "prompt", "message", "user_message")))
-    elif event in STOP_EVENTS and not running:
+    elif event in STOP_EVENTS:
         oracle.stop(session, "interrupted" if first(payload, "interrupted") is True else "done")
     elif event in END_EVENTS:
         oracle.stop(session, "interrupted")

@@ -194,7 +194,7 @@ def background_task(scene: Scene) -> None:
     scene.tool(prompt_id="t1")
     scene.hook("Stop", prompt_id="t1", background_tasks=running)
     scene.write("by the task")
-    assert scene.entries()[0].status == "running"
+    assert scene.entries()[0].status == "done"
     scene.hook("UserPromptSubmit", prompt="<task-notification>b1 is done</task-notification>", prompt_id="t2")
     scene.hook("Stop", prompt_id="t2")
     (entry,) = scene.entries()
