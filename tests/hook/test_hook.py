@@ -843,13 +843,13 @@ def test_a_late_tool_of_the_last_turn_begins_no_turn(project: Path, manager: Che
 def test_a_task_that_never_ends_keeps_no_turn_open(project: Path, manager: CheckpointManager) -> None:
     """Claude Code lists a server that runs in the background at each stop, of later turns too."""
     server = [{"id": "b1", "type": "shell", "status": "running", "command": "npm run dev"}]
-    for number in range(1, 4):
-        send("claude", project, "UserPromptSubmit", prompt=f"do {number}", prompt_id=f"p{number}")
-        send("claude", project, "PreToolUse", tool_name="Bash", tool_input={}, prompt_id=f"p{number}")
-        (project / f"{number}.txt").write_text("of the agent\n")
-        send("claude", project, "Stop", prompt_id=f"p{number}", background_tasks=server)
-        (project / f"mine-{number}.txt").write_text("of the person\n")
-    turns = [entry for entry in manager.timeline(project) if entry.kind == "turn"]
-    assert [(turn.status, turn.files_changed) for turn in turns] == [("done", 1)] * 3
+    for turn in ("t1", "t2", "t3"):
+        asked, stop = prompt_and_stop(project, turn)
+        hook("claude", asked)
+        hook("claude", tool(project, turn=turn))
+        (project / turn).write_text("of the agent\n")
+        hook("claude", {**stop, "background_tasks": server})
+        (project / f"mine-{turn}").write_text("of the person\n")
+    assert turns_of(project, manager) == [(f"ask {turn}", "done", 1) for turn in ("t1", "t2", "t3")]
     manager.undo(project)
-    assert (project / "mine-3.txt").exists() and not (project / "3.txt").exists()
+    assert (project / "mine-t3").exists() and not (project / "t3").exists()
