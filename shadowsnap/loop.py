@@ -38,8 +38,8 @@ from shadowsnap.settings import Settings, settings_from_text, settings_to_text
 from shadowsnap.snapshot.take import Request, all_held, take_paths, take_snapshot
 from shadowsnap.snapshot.tools import bounded_id, may_write, path_inside, refusal
 from shadowsnap.snapshot.workspace import open_workspace
-from shadowsnap.store.checkpoints import newest_name
-from shadowsnap.store.history import logged_end, note
+from shadowsnap.store.checkpoints import list_checkpoints, newest_name
+from shadowsnap.store.history import STILL_AT_WORK_SECONDS, logged_end, note
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import append_trouble, note_trouble
 from shadowsnap.store.projects import Project, locked_project, project_of
@@ -115,11 +115,20 @@ class AgentLoop:
         with self._turn_lock:
             self.turn = turn
 
-    def end_turn(self, conversation: Any = None, status: TurnStatus = "done") -> list[Outcome]:
+    def end_turn(
+        self, conversation: Any = None, status: TurnStatus = "done", last_heard: float | None = None
+    ) -> list[Outcome]:
+        """Close the turn. One that was given up long ago, when it was last heard of, ends with the first state
+        that is known from after that: what others did until now is none of its work."""
         turn, outcomes = self.turn, list[Outcome]()
+        given_up = last_heard if last_heard and time.time() - last_heard > STILL_AT_WORK_SECONDS else None
         turn.again += turn.ended
         for part in list(turn.projects.values()):
             if part.outcome is None or part.project is None:
+                continue
+            if given_up is not None and (known := self._state_after(part.project, part.number, given_up)):
+                part.after = Outcome("unchanged", known)
+                self.safely(lambda part=part: self._log_end(turn, part, status))  # type: ignore[misc]
                 continue
             # Its last tool call is over, so that the rest is not the turn's; or only named files were captured.
             if not part.is_whole or (part.call_count and part.began is None):
@@ -301,6 +310,15 @@ class AgentLoop:
             outcome = Outcome("failed", error=problem)
         self.report(project.workdir, outcome)
         return outcome
+
+    def _state_after(self, project: Project, number: int | None, moment: float) -> Checkpoint | None:
+        """The oldest state of the whole directory that was captured after a moment, but not for this turn."""
+        try:
+            listed = list_checkpoints(self._access.store(), project, self._access.deadline(), statistics=False)
+        except ShadowsnapError:
+            return None  # the turn ends with the files as they are
+        later = [each for each in listed if each.created_at.timestamp() > moment]
+        return next((each for each in reversed(later) if each.scope == "tree" and each.turn != number), None)
 
     def _log_end(self, turn: OpenTurn, part: TurnInProject, status: str) -> None:
         """The end of a turn that takes no checkpoint of its own for it."""

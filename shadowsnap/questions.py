@@ -27,7 +27,7 @@ from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, parse_tree
 from shadowsnap.model import Checkpoint
 from shadowsnap.results import Author, Bisection, BlamedLine, Probe
-from shadowsnap.snapshot.attribution import STILL_AT_WORK_SECONDS, additions
+from shadowsnap.snapshot.attribution import additions
 from shadowsnap.snapshot.copies import remove_copy, temporary_folder, write_copy
 from shadowsnap.snapshot.ignore_rules import UserRepository, find_repository
 from shadowsnap.snapshot.states import State
@@ -35,7 +35,7 @@ from shadowsnap.snapshot.tools import refusal
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import parents
 from shadowsnap.store.checkpoints import list_checkpoints, paths_in_fact
-from shadowsnap.store.history import Operation, Turn, fold, lines_of
+from shadowsnap.store.history import STILL_AT_WORK_SECONDS, Operation, Turn, fold, lines_of
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import Line, paths_in
 from shadowsnap.store.projects import Project

@@ -44,7 +44,7 @@ from shadowsnap.store.checkpoints import (
     touching,
     with_statistics,
 )
-from shadowsnap.store.history import History, Operation, Snapshot, Turn, fold, read_history
+from shadowsnap.store.history import STILL_AT_WORK_SECONDS, History, Operation, Snapshot, Turn, fold, read_history
 from shadowsnap.store.lanes import PulledLane, checkpoints_of, lines_in
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import Line, logged_projects, read_lines
@@ -53,8 +53,6 @@ from shadowsnap.store.projects import Project, as_moment, known_projects
 SESSION_STATUSES: tuple[SessionStatus, ...] = ("active", "completed", "failed", "rolled_back")
 _SHORTEST_PART = 4
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_ABANDONED_AFTER = 3600.0
-"""A turn that was not ended counts as interrupted after this many seconds."""
 _NOT_KEPT = "by turns that are not kept, or by you"
 """The reason of `edits` between two states where others were, which are gone."""
 
@@ -195,7 +193,7 @@ class _Entries:
         self._note_number(turn.number)
         self._edits(before, turn.began_at)
         status = self._history.status_of(turn)
-        if status == "running" and time.time() - turn.began_at > _ABANDONED_AFTER:
+        if status == "running" and not self._is_at_work(turn, time.time()):
             status = "interrupted"
         after = self._known.get(turn.after or "")
         self._note_inside(turn.before)
@@ -235,6 +233,11 @@ class _Entries:
         if number is not None:
             self._has_gap |= self._highest > 0 and not self._numbers.issuperset(range(self._highest + 1, number))
             self._highest = max(self._highest, number)
+
+    def _is_at_work(self, turn: Turn, at: float) -> bool:
+        """Whether a turn that began before is under way then. One that never ended counts as over after a while:
+        its agent was killed, or gave no notice."""
+        return turn.end_position is not None or at - turn.began_at < STILL_AT_WORK_SECONDS
 
     def _reach(self, state: State | None) -> None:
         self.newest, self._has_gap = state, False
@@ -319,7 +322,8 @@ class _Entries:
     def _edits(self, seen: Checkpoint | None, at: float) -> None:
         """An entry for what changed since the newest known state, if no turn was under way: by the person, or also
         by turns that are not kept."""
-        if seen is None or seen.scope != "tree" or self.newest is None or self._open:
+        at_work = (turn for number in self._open if self._is_at_work(turn := self._history.turns[number], at))
+        if seen is None or seen.scope != "tree" or self.newest is None or any(at_work):
             return
         if seen.tree == self.newest.tree:
             return

@@ -274,7 +274,8 @@ def _close(event: HookEvent, session: HookSession, loop: AgentLoop, status: Any)
     loop.resume_turn({**session.record["state"], "tools": session.tools(), "again": again})
     for watcher in watchers.values():
         watcher.doubt()  # some writes cause no event, and the model is done: there is time to look at everything
-    outcomes = loop.end_turn(_transcript(event), status)
+    last_heard = session.last_heard if event.kind == PROMPT else None
+    outcomes = loop.end_turn(_transcript(event), status, last_heard)
     if any(map(_is_for_the_hook, outcomes)):
         raise NotDone
     session.note_ended()  # not before: if this process dies, the next one ends the turn

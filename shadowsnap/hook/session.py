@@ -162,6 +162,14 @@ class HookSession:
         return [[str(word) for word in row] for row in rows if isinstance(row, list)]
 
     @property
+    def last_heard(self) -> float:
+        """When the last event of the turn came."""
+        try:
+            return max(self.last_seen, os.stat(self._tools_path).st_mtime)
+        except OSError:
+            return self.last_seen
+
+    @property
     def _tools_path(self) -> str:
         return os.path.join(self.folder, f"{self.name}.tools")
 

@@ -16,10 +16,8 @@ from typing import NamedTuple
 from shadowsnap.errors import NoSuchTurn
 from shadowsnap.model import Checkpoint
 from shadowsnap.store.checkpoints import paths_in_fact
-from shadowsnap.store.history import History, Snapshot, Turn
+from shadowsnap.store.history import STILL_AT_WORK_SECONDS, History, Snapshot, Turn
 
-STILL_AT_WORK_SECONDS = 3600.0
-"""A turn that was never closed may still go on; after this time a newer one does not wait for it."""
 _STILL_AT_WORK = timedelta(seconds=STILL_AT_WORK_SECONDS)
 
 

@@ -53,6 +53,8 @@ _FEW = 20
 _OF_TURN = ("begin", "more", "call", "call-end", "end", "conversation")
 _DROPPED = (*_OF_TURN, "snapshot", "stage", "restore", "attach", "numbers")
 """The lines that go when nothing is kept of what they are about."""
+STILL_AT_WORK_SECONDS = 3600.0
+"""A turn that was never closed may still go on; after this time it counts as over."""
 _FORGOTTEN_AFTER = 86400.0
 """Seconds after which a turn that never ended counts as over, if the state before it is gone."""
 FORMAT_1_RECORDS = ("sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", "turns", "shown")

@@ -850,6 +850,30 @@ def test_a_task_that_never_ends_keeps_no_turn_open(project: Path, manager: Check
         (project / turn).write_text("of the agent\n")
         hook("claude", {**stop, "background_tasks": server})
         (project / f"mine-{turn}").write_text("of the person\n")
-    assert turns_of(project, manager) == [(f"ask {turn}", "done", 1) for turn in ("t1", "t2", "t3")]
+    turns = [turn for turn in turns_of(project, manager) if turn[0] is not None]
+    assert turns == [(f"ask {turn}", "done", 1) for turn in ("t1", "t2", "t3")]
     manager.undo(project)
     assert (project / "mine-t3").exists() and not (project / "t3").exists()
+
+
+def test_a_turn_that_was_given_up_ends_where_others_began(
+    project: Path, store: Path, manager: CheckpointManager
+) -> None:
+    """The agent was killed, and its session goes on days later."""
+    asked, _ = prompt_and_stop(project, "t1")
+    hook("claude", asked)
+    hook("claude", tool(project, turn="t1"))
+    (project / "by-a").write_text("of the agent\n")
+    files = [*store.rglob("s-s1*")]
+    assert files
+    for file in files:
+        os.utime(file, (time.time() - 7200,) * 2)
+    for name in ("PreToolUse", "Stop"):
+        hook("claude", {**tool(project, turn="b1", session="s2"), "hook_event_name": name})
+        (project / f"mine-{name}").write_text("of the person, or of the other session\n")
+    asked, stop = prompt_and_stop(project, "t2")
+    hook("claude", asked)
+    assert turns_of(project, manager)[0] == ("ask t1", "interrupted", 1)
+    manager.revert(project, 1)
+    assert {path.name for path in project.iterdir()} >= {"mine-PreToolUse", "mine-Stop"}
+    assert not (project / "by-a").exists()

@@ -359,3 +359,18 @@ def test_what_dropped_turns_did_after_a_pinned_one_is_not_called_the_persons(bas
     entries = [(entry.number, entry.whose) for entry in scene.manager.timeline(project)]
     assert [number for number, _ in entries] == [6, 5, None, 2, 1]
     assert entries[2][1] == "changes by turns that are not kept, or by you"
+
+
+def test_a_turn_that_nothing_ended_does_not_claim_all_later_edits(base: Path, project: Path) -> None:
+    scene = Scene(base, project)
+    scene.begin("is killed", "s1")
+    scene.write("of the agent")
+    change_lines(Store(base), project_of(project).id, lambda line: {**line, "at": time.time() - 7200})
+    for number in (2, 3):
+        scene.write(f"of the person {number}", "mine.txt")
+        scene.turn(f"{number}", "s2")
+    found = [(entry.number, entry.kind, entry.status) for entry in scene.manager.timeline(project)]
+    assert found == [
+        (3, "turn", "done"), (None, "edits", None), (2, "turn", "done"), (None, "edits", None),
+        (1, "turn", "interrupted"),
+    ]  # fmt: skip
