@@ -188,8 +188,7 @@ def prompted(event: HookEvent, session: HookSession) -> bytes | None:
     none; what it returns is the answer."""
     if event.is_subagent or session.is_child:
         return None  # a subagent's instructions are no message of the person
-    words = event.prompt[:20].lstrip("/").lower()
-    if words.startswith("rollback") or event.command or output_in(event.prompt):
+    if _is_rollback(event) or output_in(event.prompt):
         return _rollback(event, session)
     _begin_turn(event, session)
     return None
@@ -205,7 +204,7 @@ def _rollback(event: HookEvent, session: HookSession) -> bytes | None:
             _close(event, session, _agent_loop(), "interrupted")
     end_at_last(event.agent, _ROLLBACK_SECONDS)
     found = _answer_to(event)
-    is_typed = event.prompt.lower().startswith("/rollback") or bool(event.command or output_in(event.prompt))
+    is_typed = _first_word(event) == "/rollback" or bool(event.command or output_in(event.prompt))
     if found is None and not is_typed:
         _begin_turn(event, session)
     return found
@@ -304,8 +303,11 @@ _LONGEST = 2000
 
 def _is_rollback(event: HookEvent) -> bool:
     """Whether a prompt may be meant for us; cheap, and true for every one that is."""
-    words = event.prompt[:_LONGEST].split(None, 1)
-    return bool(event.command) or (bool(words) and words[0].lower() in ("/rollback", "rollback"))
+    return bool(event.command) or _first_word(event) in ("/rollback", "rollback")
+
+
+def _first_word(event: HookEvent) -> str:
+    return next(iter(event.prompt[:_LONGEST].split(None, 1)), "").lower()
 
 
 def _answer_to(event: HookEvent) -> bytes | None:

@@ -173,7 +173,10 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
     places = [payload, *(payload[key] for key in _NESTED if isinstance(payload.get(key), dict))]
     name = _normalized(_text(places, _EVENT) or event_name)
     kind = _KINDS.get(name) or (OTHER if name and not _is_new_tool_event(name, places) else _guess_kind(payload))
-    roots = tuple(_paths(_first(places, _ROOTS)))[:_MOST_ROOTS]
+    # Absolute, because what is safe is remembered by path, and the next hook may run in another directory.
+    given = [*_paths(_first(places, _ROOTS))][:_MOST_ROOTS]
+    here = os.path.abspath(_path(_text(places, _CWD)) or (given[0] if given else "."))
+    roots = tuple(os.path.join(here, root) for root in given)
     child = bounded_id(_text(places, ("child_session_id",))) if name == "subagentstart" else ""
     if child:  # Hermes: the start of a session, reported by its parent
         kind = SESSION_START
@@ -192,7 +195,7 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
         agent=agent,
         session=child or session,
         turn=bounded_id(_text(places, _TURN)),
-        cwd=_path(_text(places, _CWD)) or (roots[0] if roots else os.getcwd()),
+        cwd=here,
         roots=roots,
         tool=(_text(places, _TOOL_NAME) or tool)[:_LONGEST_NAME] if kind == TOOL or after else "",
         tool_input=_tool_input(payload, places) if kind == TOOL or after else None,

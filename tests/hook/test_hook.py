@@ -877,3 +877,25 @@ def test_a_turn_that_was_given_up_ends_where_others_began(
     manager.revert(project, 1)
     assert {path.name for path in project.iterdir()} >= {"mine-PreToolUse", "mine-Stop"}
     assert not (project / "by-a").exists()
+
+
+def test_a_relative_directory_is_that_of_each_hook(
+    project: Path, tmp_path: Path, manager: CheckpointManager
+) -> None:
+    other = tmp_path / "other"
+    (other / ".git").mkdir(parents=True)
+    (other / "precious").write_text("1\n")
+    for folder in (project, other):
+        facts = {"event": "tool", "session": "s1", "turn": "t1", "cwd": ".", "tool": "bash"}
+        started_hook("generic", {**facts, "input": {"command": "x"}}, cwd=folder)
+    assert manager.files(other, "1") == ["precious"]
+
+
+@pytest.mark.parametrize("prompt", ["/rollback-db staging", "/rollbacks are broken", "rollback_all is broken"])
+def test_a_prompt_that_only_begins_like_a_rollback_is_the_models(
+    prompt: str, project: Path, manager: CheckpointManager
+) -> None:
+    asked, stop = prompt_and_stop(project, "t1")
+    for event in ({**asked, "prompt": prompt}, tool(project), stop):
+        hook("claude", event)
+    assert turns_of(project, manager)[0][0] == prompt
