@@ -30,7 +30,8 @@ from shadowsnap.agents.catalog import AGENTS, agent_named
 from shadowsnap.agents.edit import Command, Edit, read_text, read_value, table_in
 from shadowsnap.agents.install import edits_of, folder_of, launcher, launcher_problem, quoted
 from shadowsnap.cli.text import ago
-from shadowsnap.errors import SettingsRefused
+from shadowsnap.errors import GitMissing, GitTooOld, SettingsRefused, ShadowsnapError
+from shadowsnap.git.repository import usable_git
 from shadowsnap.hook.payload import PROBE_EVENT
 from shadowsnap.hook.session import log_file, read_log
 from shadowsnap.store.layout import Store
@@ -57,6 +58,8 @@ def why_switched_off(agent: Agent, project: Path | None) -> str:
 
 PROBED = "probe"
 """The status of a log line that comes from `probe`."""
+_PROTECTED = ("taken", "unchanged", "already-taken")
+_PARTIAL = "partial"
 _UNPROTECTED = ("failed", "refused", "disabled")
 _LINES_READ = 2000
 
@@ -88,8 +91,8 @@ def read_runs() -> list[HookRun]:
 def _runs_among(lines: Iterable[dict[str, Any]]) -> Iterator[HookRun]:
     for line in lines:
         at = as_moment(line.get("time"))
-        if at is None or line.get("status") in ("settings", PROBED):
-            continue  # a malformed line, or none about a run
+        if at is None or line.get("status") not in (*_PROTECTED, _PARTIAL, *_UNPROTECTED):
+            continue  # a malformed line, or one about something else than a snapshot, as the start of a session
         names = ("agent", "status", "error", "session", "version")
         facts = {name: str(line.get(name) or "") for name in names}
         yield HookRun(at=at, workdir=str(line.get("workdir") or line.get("cwd") or ""), **facts)
@@ -161,7 +164,19 @@ def agent_states(project: Path | None = None) -> list[AgentState]:
 def _state(agent: Agent, project: Path | None, runs: list[HookRun], session: str = "") -> AgentState:
     states = [_state_in(agent, where, project) for where in dict.fromkeys((None, project))]
     state = next((each for each in states if each.installed), states[0])
+    state = replace(state, problem=state.problem or git_problem())
     return replace(state, last_run=last_run(agent.name, runs, session))
+
+
+def git_problem() -> str:
+    """Why no snapshot can be taken here at all: git is missing, or too old; empty if it can be used."""
+    try:
+        usable_git(Store(log_file().parent).git_dir / "git-version.json")
+    except (GitMissing, GitTooOld) as problem:
+        return str(problem)
+    except (ShadowsnapError, OSError):
+        return ""  # it could not be asked; a hook says why it failed
+    return ""
 
 
 def last_run(agent: str, runs: list[HookRun], session: str = "") -> HookRun | None:
@@ -449,6 +464,8 @@ def protection_of(workdir: Path, hooks: Iterable[AgentState]) -> Protection:
     """Whether the next turn in a directory will be protected: the hook must be in the settings of its agent,
     allowed to run, and its last run must not have failed. A run in the past alone proves nothing. Without settings
     to look into (a host that calls the API, a hook set up by hand), a recent turn counts as a sign."""
+    if problem := git_problem():
+        return Protection(False, f"NOT protected: {problem}")
     states = {state.agent: state for state in hooks}
     runs = _runs_in(workdir, read_runs())
     last = _last_of_each(runs)
@@ -476,6 +493,9 @@ def _protection_by_run(run: HookRun, runs: list[HookRun], state: AgentState | No
         why = f": {run.error}" if run.error else ""
         text = f"NOT protected: the hook of {agent} {run.status} {ago(run.at)}{why}"
         return Protection(False, text, agent, _since(runs, ok=False), run.status)
+    if run.status == _PARTIAL:
+        text = f"only partly protected by {agent}: {ago(run.at)} only files that it named were captured"
+        return Protection(False, text, agent, None, run.status)
     text = f"protected by {agent}, last check {ago(run.at)}"
     return Protection(True, text, agent, _since(runs, ok=True), run.status)
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shadowsnap.base import configured_base
 from shadowsnap.deadline import Deadline
+from shadowsnap.errors import ShadowsnapError
 from shadowsnap.files import (
     append_bounded,
     check_resources,
@@ -360,7 +361,10 @@ def log_event(
 ) -> None:
     """Add one line to the hook log."""
     entry: dict[str, Any] = {"time": time.time(), "agent": agent, "status": what}
-    if event is not None:
+    if event is None:
+        with suppress(OSError):  # agents run a hook in their project
+            entry["cwd"] = os.getcwd()
+    else:
         entry |= {"event": event.kind, "session": event.session, "cwd": event.cwd, "tool": event.tool}
         entry["version"] = event.version or version_in_transcript(agent, event.session, event.transcript)
         if event.problem:
@@ -370,7 +374,8 @@ def log_event(
         if outcome.checkpoint is not None:
             entry |= {"checkpoint": outcome.checkpoint.id, "workdir": outcome.checkpoint.workdir}
     if problem is not None:
-        entry["error"] = f"{type(problem).__name__}: {problem}"
+        is_ours = isinstance(problem, ShadowsnapError)
+        entry["error"] = str(problem) if is_ours else f"{type(problem).__name__}: {problem}"
     path = log_file()
     if make_private_folder(path.parent):
         return  # another user could have replaced the log by a link

@@ -30,6 +30,7 @@ from shadowsnap.agents.state import (
     checked_states,
     last_run,
     probe,
+    protection_of,
     read_runs,
     wait_for_consent,
 )
@@ -551,3 +552,37 @@ def test_a_hook_of_an_older_version_is_run_as_it_is(home: Path) -> None:
     state = agent_state("claude")
     assert (state.installed, state.current) == (True, False)
     assert state.problem == "the program of the hook is missing: /nowhere/python; run: shadowsnap install claude"
+
+
+# --- what counts as protection of a directory ---------------------------------------------------------
+
+
+def protection(project: Path) -> tuple[bool, str]:
+    found = protection_of(project, agent_states(project))
+    return found.protected, found.text
+
+
+def test_the_start_of_a_session_is_no_sign_of_protection(project: Path) -> None:
+    install("claude")
+    now, line = time.time(), {"agent": "claude", "workdir": str(project)}
+    failed = {**line, "status": "failed", "time": now - 9, "error": "full"}
+    log(failed, {**line, "status": "session started", "time": now})
+    assert protection(project) == (False, "NOT protected: the hook of claude failed 9 s ago: full")
+    log({**line, "status": "conversation not kept", "time": now})
+    assert protection(project) == (True, "the hook of claude is installed; no turn here yet")
+
+
+def test_named_files_alone_are_no_whole_protection(project: Path) -> None:
+    install("claude")
+    log({"agent": "claude", "workdir": str(project), "status": "partial", "time": time.time()})
+    told = "only partly protected by claude: just now only files that it named were captured"
+    assert protection(project) == (False, told)
+
+
+def test_without_git_nothing_is_protected(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("claude")
+    log({"agent": "claude", "workdir": str(project), "status": "taken", "time": time.time()})
+    assert protection(project)[0] and agent_state("claude").protected
+    monkeypatch.setenv("PATH", str(project))
+    assert protection(project) == (False, "NOT protected: git was not found on the PATH")
+    assert agent_state("claude").sentence == "NOT protected: git was not found on the PATH"

@@ -520,7 +520,7 @@ def test_another_path(project: Path, base: Path, manager: CheckpointManager, tmp
     with_helper(project, base)
     change(project, "1\n")
     hook(project, "t1", env={**os.environ, "PATH": str(tmp_path)})
-    assert hooklog.read_log(1)[0]["error"] == "GitMissing: git was not found on the PATH"
+    assert hooklog.read_log(1)[0]["error"] == "git was not found on the PATH"
     os.environ["PATH"] += f":{tmp_path}"
     assert served(project)
 

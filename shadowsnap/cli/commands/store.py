@@ -95,7 +95,7 @@ def _show_here(context: Context) -> int:
     }
     ui, width = context.ui, context.ui.width
     rows = [(each.agent, each.text) for each in agents]
-    rows += [("changed", now_text(now) if now is not None else "no history yet")]
+    rows += [("changed", now_text(now) if now is not None else "not known" if problem else "no history yet")]
     rows += [("not held", _skipped_text(now.skipped))] if now is not None and now.skipped else []
     rows += [("history", _history_text(entries))] if entries else []
     rows += [("verified", f"the newest state was restored and found exact {ago(verified)}")] if verified else []
