@@ -146,6 +146,13 @@ class AgentLoop:
     def turn_state(self) -> dict[str, Any]:
         return self.turn.to_json(self.settings.granularity)
 
+    def note_named(self, files: Iterable[str]) -> None:
+        """Note files that tools of this turn named without a snapshot, because they did not exist."""
+        paths = list(files)
+        for part in self.turn.projects.values():
+            if part.project is not None:
+                part.named.update(_named_inside(part.project, paths)[0])
+
     def resume_turn(self, state: dict[str, Any]) -> None:
         with self._turn_lock:
             self.turn = OpenTurn.from_json(state)
@@ -301,7 +308,8 @@ class AgentLoop:
             if status:
                 facts = (*facts, ("ended", status), ("tools", turn.tools or None), ("again", turn.again or None))
             facts = tuple(fact for fact in facts if fact[1] is not None)
-            outcome, *_ = self.take(project, Request(reason, "turn-end", part.number, facts), [])
+            # Also what was named before it existed: if it is ignored, no scan finds it.
+            outcome, *_ = self.take(project, Request(reason, "turn-end", part.number, facts), sorted(part.named))
             if outcome.checkpoint is not None and outcome.error is None:
                 part.close(outcome)
             if status and part.call_count:

@@ -221,7 +221,7 @@ def payload(place: Path) -> Prepared:
             session.begin_turn(event, event.prompt, prompted=True)
             state = session.state_of(event)
             session.note_taken(event, state)
-            session.note_tool(event.tool, "x", shell=False)
+            session.note_tool(event.tool, "x", session.files_not_taken(event), shell=False)
             session.read()
             assert session.state_of(event) == json.loads(json.dumps(state))
             assert session.tools()

@@ -271,6 +271,7 @@ def _close(event: HookEvent, session: HookSession, loop: AgentLoop, status: Any)
         raise NotDone  # what is pushed then needs the credentials in the environment of the hook itself
     again = session.record.get("again", 0)
     loop.resume_turn({**session.record["state"], "tools": session.tools(), "again": again})
+    loop.note_named(session.new_files())
     for watcher in watchers.values():
         watcher.doubt()  # some writes cause no event, and the model is done: there is time to look at everything
     last_heard = session.last_heard if event.kind == PROMPT else None
@@ -338,7 +339,7 @@ def _stopping(word: str, text: str) -> bytes:
 
 def _note_tool(event: HookEvent, session: HookSession) -> None:
     shell = event.agent == "codex" and event.tool == "Bash"
-    session.note_tool(event.tool, summary_of(event.tool_input), shell=shell)
+    session.note_tool(event.tool, summary_of(event.tool_input), session.files_not_taken(event), shell=shell)
 
 
 def _covers(session: HookSession, event: HookEvent) -> bool:

@@ -41,6 +41,7 @@ FOLDER = "run"
 _SESSIONS_KEPT = 500
 _DAYS_KEPT = 14
 _MOST_TOOLS = 200
+_MOST_NOTED = 1 << 20
 _PROMPTS_KEPT = 8
 _MOST_PARENTS = 20
 # A session that never reported a prompt: after so long a silence, the next tool call is a new turn.
@@ -155,12 +156,24 @@ class HookSession:
 
     def tools(self) -> list[list[str]]:
         """The tool calls of this turn that the hooks noted."""
+        return [[str(word) for word in row[:2]] for row in self._noted()[:_MOST_TOOLS]]
+
+    def new_files(self) -> list[str]:
+        """The files that tools of this turn named without a snapshot, because they did not exist."""
+        return [str(file) for row in self._noted() for file in row[2:]]
+
+    def files_not_taken(self, event: HookEvent) -> list[str]:
+        """The files that a tool names and that no snapshot of this turn was asked to hold."""
+        known = self.record.get("files", ())
+        return [file for file in _paths_to_protect(event, self.base)[1] if file not in known]
+
+    def _noted(self) -> list[list[Any]]:
         try:
             with open(self._tools_path, "rb") as file:
-                rows = [parse_json(line) for line in file.read().splitlines()[:_MOST_TOOLS]]
+                rows = [parse_json(line) for line in file.read().splitlines()]
         except (OSError, ValueError):
             return []
-        return [[str(word) for word in row] for row in rows if isinstance(row, list)]
+        return [row for row in rows if isinstance(row, list)]
 
     @property
     def last_heard(self) -> float:
@@ -246,15 +259,15 @@ class HookSession:
         self.record["parent"] = parent
         self.write()
 
-    def note_tool(self, tool: str, about: str, *, shell: bool) -> None:
+    def note_tool(self, tool: str, about: str, new_files: list[str], *, shell: bool) -> None:
         """Add a tool call to the turn. One write, without the lock: most hooks do nothing else."""
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
             descriptor = os.open(self._tools_path, flags, 0o600)
             try:
-                if os.fstat(descriptor).st_size < _MOST_TOOLS * 400:
-                    os.write(descriptor, json.dumps([tool, about]).encode("ascii") + b"\n")
+                if os.fstat(descriptor).st_size < (_MOST_NOTED if new_files else _MOST_TOOLS * 400):
+                    os.write(descriptor, json.dumps([tool, about, *new_files]).encode("ascii") + b"\n")
             finally:
                 os.close(descriptor)
             if not self.record.get("prompted"):

@@ -43,13 +43,14 @@ from shadowsnap.snapshot.content import (
     read_file,
     store_files,
 )
-from shadowsnap.snapshot.ignore_rules import DEFAULT_DIRECTORY_NAMES
+from shadowsnap.snapshot.ignore_rules import DEFAULT_DIRECTORY_NAMES, SHARE_OF_TIME
 from shadowsnap.snapshot.ignore_rules import VERSION as EXCLUDES_VERSION
 from shadowsnap.snapshot.readers import Readers
 from shadowsnap.snapshot.scan import Comparison, Found, capture_settings, is_settled, scan
 from shadowsnap.snapshot.secrets import why_left_out
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import Worktree, folder_of, folders_above
+from shadowsnap.store.checkpoints import newest_checkpoint, paths_in_fact
 from shadowsnap.store.stat_cache import (
     Modes,
     ScanCache,
@@ -72,6 +73,8 @@ _OTHER_CLOCK_NS = 25 * 3600 * 10**9
 # A directory that a tool names is captured even if it is ignored, as long as there is not more in it.
 _MAX_FOLDER_ENTRIES = 1000
 _MAX_FOLDER_BYTES = 64 << 20
+# So many names that do not exist are looked up in the ignore rules.
+_MOST_ABSENT = 1000
 # The facts that two captures of the same state have in common.
 _STATE_FACTS = ("scope", "modes", "empty_dirs", "skipped", "absent", "excludes", "rules")
 
@@ -146,6 +149,7 @@ class Capture:
             wanted = named | cache.tracked
             known = self.known_among(wanted)
             missing = {path for path in wanted if path not in known or found.hides(path)}
+            self._remember_names(given, {path for path in missing & named if space.worktree.look(path) is None})
             try:
                 self._take(found.changed | missing if missing else found.changed, readers=readers)
                 self._conclude(found, given, wanted, usual)
@@ -184,6 +188,24 @@ class Capture:
         cache.skipped = {path for path in self.skipped if not path.endswith(b"/")} - self.undecided
         cache.found_under = None if found.without_rules else capture_settings(self.space)
         self._update_unsettled(found)
+
+    def _remember_names(self, given: set[bytes], absent: set[bytes]) -> None:
+        """Remember what tools name and does not exist, if it is ignored: once it is made, no scan finds it. The
+        checkpoint says that it did not exist, so that going back may delete it. Any other name is forgotten: a
+        scan finds it by itself."""
+        rules, worktree = self.space.rules, self.space.worktree
+        asked = sorted(path for path in absent if worktree.reaches(path, so_far=True))[:_MOST_ABSENT]
+        if not asked or rules.is_too_slow:
+            return
+        try:
+            with rules.within(self.space.deadline.part(SHARE_OF_TIME)):
+                found = rules.ignored([*asked, *(path + b"/x" for path in asked)])
+        except (DeadlineExceeded, GitFailed):
+            return
+        ignored = {path for path in asked if path in found or path + b"/x" in found}  # as a file, or a directory
+        self.cache.named -= set(asked) - ignored
+        self.cache.named |= given & ignored
+        self.absent |= ignored
 
     def _check_size(self) -> None:
         """Refuse more paths than a checkpoint may contain: it could not be read."""
@@ -254,6 +276,7 @@ class Capture:
             "skipped": [[os.fsdecode(path), why] for path, why in sorted(self.skipped.items())],
             "absent": sorted_names(recordable(self.absent)),
             "excludes": {"defaults": EXCLUDES_VERSION, "own": self.space.patterns},
+            "named": sorted_names(recordable(self.cache.named)),
             "rules": {os.fsdecode(path): os.fsdecode(text) for path, text in self.hidden_rules().items()},
         }
 
@@ -389,7 +412,7 @@ class Capture:
             problem = why_left_out(path, space.settings)
             # A file that the user's git tracks is no secret, whatever its name.
             if problem == "unstorable" or (problem is not None and not unfiltered and path not in tracked):
-                return NotCaptured(problem if problem == "unstorable" or exists(worktree, path) else None)
+                return NotCaptured(problem if exists(worktree, path) else None)
             if path in known:
                 return read_again(worktree, path, limit, objects, known[path], stored)
             return read_file(worktree, path, limit, objects.write_stream)
@@ -602,6 +625,10 @@ def _last_capture(space: Workspace) -> ScanCache:
         if not repacked and _lost_objects(space, cache):
             cache = ScanCache(Index(cache.index.path), named=cache.named)
         cache.packs = packs
+    if not len(cache.index) and not cache.named:
+        # The cache is lost, or this is the first capture: what tools named stands in the checkpoints, too.
+        newest = newest_checkpoint(space.store, space.project, space.deadline)
+        cache.named = set(paths_in_fact(newest, "named")) if newest is not None else set()
     return cache
 
 

@@ -216,15 +216,18 @@ class Worktree:
             return problem.errno == errno.ENAMETOOLONG and names_fit
         return False
 
-    def reaches(self, path: bytes) -> bool:
-        """Whether every directory above this path is a real one, inside the project."""
+    def reaches(self, path: bytes, *, so_far: bool = False) -> bool:
+        """Whether every directory above this path is a real one, inside the project; with `so_far`, every one that
+        exists."""
         parts = path.split(b"/")[:-1]
         for depth in range(1, len(parts) + 1):
             try:
                 seen = self.lstat(b"/".join(parts[:depth]))
             except OSError:  # no permission: opening the path will raise
                 return True
-            if seen is None or not stat.S_ISDIR(seen.st_mode):
+            if seen is None:
+                return so_far
+            if not stat.S_ISDIR(seen.st_mode):
                 return False
         return True
 

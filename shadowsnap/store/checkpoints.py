@@ -64,7 +64,7 @@ _LONGEST_KEY = 240
 _LONGEST_REASON = 1 << 16
 _GRACE_SECONDS = 5.0
 _TEXT_FACTS = frozenset({"before", "within", "prompt", "original_id", "git_head", "git_branch"})
-_PATH_FACTS = frozenset({"empty_dirs", "absent"})
+_PATH_FACTS = frozenset({"empty_dirs", "absent", "named"})
 _OCTAL = frozenset("01234567")
 
 

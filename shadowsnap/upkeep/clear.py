@@ -624,6 +624,7 @@ def _facts_without(
     skipped += [[os.fsdecode(path) + ("/" if is_folder else ""), WHY] for path, is_folder in found.items()]
     new["skipped"] = sorted(skipped)
     new[WHY] = sorted({*body.get(WHY, ()), *(os.fsdecode(path) for path in found)})
+    new["named"] = [path for path in body.get("named", ()) if not is_purged(path)]
     new["rules"] = {path: text for path, text in (body.get("rules") or {}).items() if not is_purged(path)}
     modes = body.get("modes")
     if isinstance(modes, dict) and modes.get("other"):

@@ -899,3 +899,18 @@ def test_a_prompt_that_only_begins_like_a_rollback_is_the_models(
     for event in ({**asked, "prompt": prompt}, tool(project), stop):
         hook("claude", event)
     assert turns_of(project, manager)[0][0] == prompt
+
+
+def test_an_ignored_file_that_a_later_tool_makes_is_held_at_the_end(
+    project: Path, manager: CheckpointManager
+) -> None:
+    """The tool that makes it is covered: nothing can be lost yet, so that its hook takes no snapshot."""
+    (project / ".gitignore").write_text("gen/\n")
+    asked, stop = prompt_and_stop(project, "t1")
+    hook("claude", asked)
+    hook("claude", tool(project, name="Bash"))
+    (project / "gen").mkdir()
+    hook("claude", tool(project, file_path=str(project / "gen" / "report")))
+    (project / "gen" / "report").write_text("1\n")
+    hook("claude", stop)
+    assert manager.contents(project, "1:after", ["gen/report"]) == {"gen/report": b"1\n"}

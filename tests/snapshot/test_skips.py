@@ -622,3 +622,15 @@ def test_with_few_open_files_a_snapshot_is_complete_or_failed(base: Path, projec
             whole |= {f"src/new-{each}" for each in range(6, int(limit) + 1)} if moment == "later" else set()
             listed = store_git(base / limit, "ls-tree", "-r", "-z", "--name-only", tree).decode()
             assert set(listed.split("\0")[:-1]) == whole, limit
+
+
+def test_a_name_that_cannot_be_stored_is_skipped_only_while_it_exists(base: Path, project: Path) -> None:
+    (project / "nested").mkdir()
+    (project / "nested" / ".git").write_text("gitdir: elsewhere\n")
+    (project / "a").write_text("1\n")
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    taken = manager.snapshot(project).checkpoint
+    assert taken is not None and [item.path for item in taken.skipped] == ["nested/.git"]
+    (project / "nested" / ".git").unlink()
+    later = manager.snapshot(project).checkpoint
+    assert later is not None and later.skipped == ()

@@ -595,3 +595,75 @@ def test_a_command_that_names_a_directory_with_a_history_protects_it(tmp_path: P
     for command in (f"rm -rf {notes}/sub", f"cd {notes}; make", "rm ../notes/n.txt"):
         assert command_projects({"command": command}, str(here), base) == [notes]
     assert command_projects({"command": f"rm -rf {photos}"}, str(here), base) == []
+
+
+# --- names of what does not exist yet -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gen/report", "gen/deep/report", "notes.local"])
+def test_an_ignored_file_that_a_tool_names_and_makes_is_held_from_then_on(
+    manager: CheckpointManager, project: Path, name: str
+) -> None:
+    (project / ".gitignore").write_text("gen/\n*.local\n")
+    manager.new_turn("s1", "write the report")
+    manager.before_tool("write_file", {"path": name}, project)
+    (project / name).parent.mkdir(parents=True, exist_ok=True)
+    (project / name).write_text("an hour of work\n")
+    manager.end_turn()
+    assert manager.contents(project, "1:after", [name]) == {name: b"an hour of work\n"}
+    assert manager.timeline(project)[0].files_changed == 1
+    manager.new_turn("s1", "clean up")
+    assert manager.before_tool("bash", {"command": "make clean"}, project).protected
+    (project / name).unlink()
+    manager.end_turn()
+    manager.restore(project, 2)
+    assert (project / name).read_text() == "an hour of work\n"
+    manager.undo(project)
+    manager.undo(project)
+    manager.undo(project)  # the state before turn 1 knows that the file did not exist
+    assert not (project / name).exists()
+
+
+def test_what_a_later_tool_names_and_makes_is_held_too(manager: CheckpointManager, project: Path) -> None:
+    (project / ".gitignore").write_text("gen/\n")
+    manager.new_turn("s1", "write")
+    manager.before_tool("bash", {"command": "make"}, project)
+    manager.before_tool("write_file", {"path": "gen/report"}, project)
+    (project / "gen").mkdir()
+    (project / "gen" / "report").write_text("1\n")
+    manager.end_turn()
+    assert manager.contents(project, "1:after", ["gen/report"]) == {"gen/report": b"1\n"}
+
+
+def test_an_ignored_directory_that_a_tool_names_and_makes_is_held_from_then_on(
+    manager: CheckpointManager, project: Path
+) -> None:
+    (project / ".gitignore").write_text("generated/\n")
+    manager.new_turn("s1", "generate")
+    manager.before_tool("make_dir", {"path": "generated"}, project)
+    (project / "generated").mkdir()
+    (project / "generated" / "code.py").write_text("1\n")
+    manager.end_turn()
+    assert "generated/code.py" in manager.files(project, "1:after")
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_what_tools_named_is_known_although_the_cache_is_lost(
+    manager: CheckpointManager, project: Path, base: Path, damage: str
+) -> None:
+    (project / ".gitignore").write_text("*.local\n")
+    (project / "my.local").write_text("1\n")
+    manager.new_turn("s1", "one")
+    manager.before_tool("write_file", {"path": "my.local"}, project)
+    (project / "my.local").write_text("2\n")
+    manager.end_turn()
+    for path in (base / "store" / "indexes").iterdir():
+        if damage == "gone":
+            path.unlink()
+        elif path.suffix == ".json":
+            path.write_bytes(path.read_bytes()[:40])
+    (project / "my.local").write_text("3\n")
+    again = CheckpointManager(base=base, background_upkeep=False)
+    again.new_turn("s1", "two")
+    taken = again.before_tool("bash", {"command": "rm my.local"}, project)
+    assert again.contents(project, taken.checkpoint, ["my.local"]) == {"my.local": b"3\n"}

@@ -333,16 +333,24 @@ class Scene:
 
     def snapshot(self, how: str = "snapshot", named: tuple[str, ...] = ()) -> Checkpoint:
         named = tuple(path for path in named if not self._behind_link(path))
-        there = {path for path in named if self._kind(path)}
         if how == "turn":
             begin: Call = ("new_turn", (), {"session_id": self.who})
             answer = self.call(begin, ("ensure_checkpoint", (self.project,), {"paths": named}))
         else:
             answer = self.call(("snapshot", (self.project,), {"paths": named}))
         assert answer.get("status") in ("taken", "unchanged"), answer
-        self.names |= there
+        self._remember(named)
         self.known.append(answer["id"])
         return CheckpointManager(**self.settings("judge")).get(self.project, answer["id"])
+
+    def _remember(self, named: tuple[str, ...]) -> None:
+        """What was named stays so. But a name of nothing is forgotten if a scan would find what is made there."""
+        self.names |= {*named}
+        absent = [os.fsencode(path) for path in self.names if not self._kind(path) and not self._behind_link(path)]
+        asked = {each: ("file", 0, b"") for path in absent for each in (path, path + b"/x")}
+        limits = self.limits.get(self.who, {})
+        found = ignored(self, {**manifest(self.project), **asked}, limits.get("excludes", ()))
+        self.names -= {os.fsdecode(path) for path in absent if not {path, path + b"/x"} & found}
 
     def _kind(self, path: str) -> int:
         """The type of what is at a path, 0 for nothing. Links are not followed, on the way neither."""
@@ -380,7 +388,9 @@ def judge(scene: Scene, warm: Checkpoint) -> None:
     assert held.items() <= there.items()
 
     fresh = scene.top / "fresh"
-    named = sorted(path for path in scene.names if os.fsencode(path) in there)
+    # Also what is remembered although it does not exist: both have to know that.
+    here = {path for path in scene.names if os.fsencode(path) in there}
+    named = sorted(here.union(warm.metadata.get("named", ())))
     cold = snap(fresh, scene.project, *named, status="taken", fsync=False, background_upkeep=False, **limits)
     assert captured(fresh, cold) == held
     assert facts(cold) == facts(warm)
