@@ -119,8 +119,11 @@ def _is_as_left(space: Workspace, operation: Operation) -> bool:
     """Whether the files that an operation changed are as it left them."""
     if operation.target == operation.before and operation.after:  # its target is not known: it is of format 1
         return begin_capture(space).tree() == operation.after
-    target, returns = _find(space, operation.target), operation.line.get("returns") is True
-    before = _find(space, operation.before)
+    try:
+        target, before = _find(space, operation.target), _find(space, operation.before)
+    except NoSuchCheckpoint:  # deleted: what it left is not known
+        return False
+    returns = operation.line.get("returns") is True
     return is_as_restored(space, target, _paths_of(space, operation), returns, before, operation.after)
 
 

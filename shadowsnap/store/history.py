@@ -200,6 +200,13 @@ class History:
     running: dict[int, Turn] = field(default_factory=dict)
     """Turns that did not end, nor did their session go on to another."""
     last_operation: Operation | None = None
+    inside: int = 0
+    """The turns whose work is in the files, as a bit for each number: sets would take a gigabyte for ten thousand
+    turns."""
+    inside_of: dict[str, int] = field(default_factory=dict)
+    """The same for each state."""
+    inside_before: dict[str, int] = field(default_factory=dict)
+    """The same before each operation."""
 
     # --- undo and redo ---------------------------------------------------------------------------
 
@@ -212,8 +219,11 @@ class History:
         ]
 
     def is_undone(self, number: int) -> bool:
-        at = self.undone_turns.get(number)
-        return at is not None and not self._is_back(number, at)
+        return number in self.undone_turns and not self.has_inside(number)
+
+    def has_inside(self, number: int) -> bool:
+        """Whether the work of a turn is in the files, as far as restores tell."""
+        return bool(self.inside >> number & 1)
 
     def is_reverted(self, number: int) -> bool:
         """Whether a revert of the turn, or of its session, stands."""
@@ -223,18 +233,7 @@ class History:
             whole = each.session_id is not None and each.session_id == turn.session_id
             return each.kind == "revert" and (each.turn == number or (whole and turn.position < each.position))
 
-        at = self._last_standing(is_about_it)
-        return at is not None and not self._is_back(number, at)
-
-    def _is_back(self, number: int, since: int) -> bool:
-        """Whether a later restore stands that brought back the state at the end of a turn."""
-        turn = self.turns.get(number)
-
-        def brings_it(each: Operation) -> bool:
-            return turn is not None and each.target == turn.after and not each.line.get("paths")
-
-        at = self._last_standing(lambda each: each.kind == "restore" and brings_it(each))
-        return at is not None and at > since
+        return self._last_standing(is_about_it) is not None and not self.has_inside(number)
 
     def _last_standing(self, is_wanted: Callable[[Operation], bool]) -> int | None:
         """Where in the log the newest wanted operation is that was not undone."""
@@ -556,6 +555,8 @@ def _begin(history: History, line: Line, position: int) -> None:
         _close(history, left, turn)
     history.turns[number] = history.running[number] = turn
     history.done.append(Step(("turn", number), before=turn.before, position=position))
+    _note_inside(history, turn.before)
+    history.inside |= 1 << number
 
 
 def _close(history: History, turn: Turn, later: Turn) -> None:
@@ -580,6 +581,7 @@ def _more(history: History, line: Line, position: int) -> None:
             replace(step, before=amended) if (step.thing, step.before) == (own, turn.before) else step
             for step in history.done
         ]
+        history.inside_of[amended] = history.inside_of.get(turn.before or "", history.inside)
         turn.before = amended
 
 
@@ -604,6 +606,7 @@ def _end(history: History, line: Line, position: int) -> None:
     turn.after, turn.ended_at, turn.open_call = _text(line.get("after")) or turn.after, line["at"], None
     turn.status = "interrupted" if line.get("status") == "interrupted" else "done"
     turn.end_position, turn.left_open = position, False
+    _note_inside(history, turn.after)
     history.closing_sessions.add(turn.session_id)
     history.running.pop(turn.number, None)
     tools = line.get("tools")
@@ -617,6 +620,29 @@ def _end(history: History, line: Line, position: int) -> None:
         thing: Thing = ("turn", turn.number)
         history.done.append(Step(thing, before=last.reached, after=turn.after, position=last.position))
         history.undone_turns.pop(turn.number, None)
+        history.inside |= 1 << turn.number
+
+
+def _note_inside(history: History, state: str | None) -> None:
+    if state is not None:
+        history.inside_of[state] = history.inside
+
+
+def _inside_after(history: History, operation: Operation) -> int:
+    """The turns whose work is in the files after an operation."""
+    line, inside = operation.line, history.inside
+    if operation.kind == "revert":
+        session = operation.session_id
+        for turn in history.turns.values():
+            if turn.number == operation.turn or (session is not None and turn.session_id == session):
+                inside &= ~(1 << turn.number)
+        return inside
+    if operation.kind in ("undo", "redo"):
+        of = line.get("undoes" if operation.kind == "undo" else "redoes")
+        if operation.kind == "undo" and isinstance(of, int):
+            return inside & ~(1 << of)
+        return history.inside_before.get(str(of), inside)
+    return inside if line.get("paths") else history.inside_of.get(operation.target, inside)
 
 
 def _end_step(history: History, turn: Turn, after: str | None, seen: str = "") -> None:
@@ -641,6 +667,7 @@ def _snapshot(history: History, line: Line, position: int) -> None:
     checkpoint = _text(line.get("checkpoint")) or _text(line.get("after"))
     if checkpoint is not None and any(each.checkpoint == checkpoint for each in history.snapshots):
         return
+    _note_inside(history, checkpoint)
     history.snapshots.append(
         Snapshot(
             number=_number(line.get("number")),
@@ -674,6 +701,10 @@ def _restore(history: History, line: Line, position: int) -> None:
             else:
                 _end_step(history, turn, before, _text(line.get("seen")) or "")
     history.operations[identity] = history.last_operation = operation
+    _note_inside(history, before)
+    history.inside_before[identity] = history.inside
+    history.inside = _inside_after(history, operation)
+    _note_inside(history, reached)
     if kind == "undo":
         undoes = line.get("undoes")
         step = Step(("turn", undoes) if isinstance(undoes, int) else ("operation", str(undoes)))

@@ -28,7 +28,7 @@ from capturing import (
 from helpers import ROOT, git, manifest
 from shadowsnap import CheckpointManager, Outcome, deadline
 from shadowsnap import deadline as deadlines
-from shadowsnap.errors import DeadlineExceeded, DirectoryRefused, LockTimeout
+from shadowsnap.errors import DeadlineExceeded, DirectoryRefused, LockTimeout, NoSuchTurn
 from shadowsnap.store.locks import locked
 
 ORDINARY = {"README.md", "src/main.py", "data.bin", "empty", "run.sh", "private.txt", "link"}
@@ -653,3 +653,41 @@ def test_a_host_can_put_facts_of_its_own_into_the_checkpoint_of_a_turn(base: Pat
     checkpoint = checkpoint_of(CheckpointManager(base=base).ensure_checkpoint(project, "first", face="hermes"))
     assert checkpoint.metadata["face"] == "hermes"
     assert CheckpointManager(base=base, fsync=False).get(project, checkpoint.id).metadata["face"] == "hermes"
+
+
+def test_a_restore_brings_back_every_undone_turn_whose_work_is_in_it(base: Path, project: Path) -> None:
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    for number in (1, 2, 3):
+        manager.new_turn("s1", f"append {number}")
+        manager.before_tool("write_file", {"path": "file"}, project)
+        with (project / "file").open("a") as file:
+            file.write(f"{number}\n")
+        manager.end_turn()
+    for _ in range(3):
+        manager.undo(project)
+    manager.restore(project, "2:after")
+    statuses = {entry.number: entry.status for entry in manager.timeline(project) if entry.kind == "turn"}
+    assert statuses == {3: "undone", 2: "done", 1: "done"}
+    assert [manager.get(project, ref).id for ref in ("last", "last~1")] == [
+        manager.get(project, number).id for number in (2, 1)
+    ]
+    manager.restore(project, "3:after")
+    assert manager.get(project, "last").id == manager.get(project, 3).id
+    manager.undo(project)
+    manager.undo(project)
+    statuses = {entry.number: entry.status for entry in manager.timeline(project) if entry.kind == "turn"}
+    assert statuses == {3: "undone", 2: "undone", 1: "undone"}
+
+
+def test_an_undo_that_needs_a_deleted_state_says_which(base: Path, project: Path) -> None:
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    for number in (1, 2):
+        manager.new_turn("s1", f"write {number}")
+        manager.before_tool("write_file", {"path": "file"}, project)
+        (project / "file").write_text(f"{number}\n")
+        manager.end_turn()
+    manager.undo(project)
+    manager.redo(project)
+    manager.delete(project, "2:after")
+    with pytest.raises(NoSuchTurn, match="the state after turn 2"):
+        manager.undo(project)

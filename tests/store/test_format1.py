@@ -121,10 +121,9 @@ def test_every_checkpoint_is_still_there_and_mentioned(old: Old) -> None:
 
 def test_how_turns_ended(old: Old) -> None:
     found = by_prompt(old.entries())
-    assert found["add tests"].status == "reverted"
     assert found["never closed"].status == "interrupted"
-    others = {entry.status for prompt, entry in found.items() if prompt not in ("add tests", "never closed")}
-    assert others == {"done"}
+    # "add tests" was reverted, and a later restore to snapshot 14 brought its work back.
+    assert {entry.status for prompt, entry in found.items() if prompt != "never closed"} == {"done"}
 
 
 def test_labels_pins_and_references(old: Old) -> None:
@@ -166,7 +165,8 @@ def test_sessions_are_what_they_were(old: Old) -> None:
         assert (now.status, now.agent, now.parent) == (was["status"], was["agent"], was["parent"])
         assert [turn.prompt for turn in now.turns] == [turn["prompt"] for turn in was["turns"]]
         for turn, before in zip(now.turns, was["turns"], strict=True):
-            assert turn.began.isoformat() == before["began"] and turn.reverted == before["reverted"]
+            assert turn.began.isoformat() == before["began"]
+            assert not turn.reverted  # format 1 did not see that a restore brought the work of "add tests" back
             assert (turn.message_count, turn.conversation) == (before["message_count"], before["conversation"])
             places = sorted((place.workdir, str(place.before)) for place in turn.places)
             assert places == sorted((place["workdir"], place["before"]) for place in before["places"])
