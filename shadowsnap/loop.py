@@ -41,7 +41,7 @@ from shadowsnap.snapshot.workspace import open_workspace
 from shadowsnap.store.checkpoints import list_checkpoints, newest_name
 from shadowsnap.store.history import STILL_AT_WORK_SECONDS, logged_end, note
 from shadowsnap.store.layout import Store
-from shadowsnap.store.log import append_trouble, note_trouble
+from shadowsnap.store.log import append_trouble, last_lines, note_trouble
 from shadowsnap.store.projects import Project, locked_project, project_of
 from shadowsnap.turns import (
     BackgroundJobs,
@@ -75,6 +75,7 @@ _SAFE = ("taken", "unchanged", "partial")
 # directory names the files it writes.
 _BY_WEIGHT = ("failed", "partial", "taken", "unchanged", "already-taken", "refused", "disabled")
 _GRACE_SECONDS = 5.0
+_SECONDS_TO_NOTE = 1.0
 """What the capture of single named files may take after the deadline of the whole ran out."""
 
 
@@ -232,8 +233,24 @@ class AgentLoop:
             outcome = Outcome("refused", error=problem)
         except Exception as problem:  # promise 4: an agent is never stopped by its safety net
             outcome = Outcome("failed", error=problem)
+        if outcome.status in ("failed", "refused"):
+            self.safely(lambda: self._note_missed(working_dir, turn))
         self.report(working_dir, outcome)
         return outcome
+
+    def _note_missed(self, working_dir: PathLike, turn: OpenTurn) -> None:
+        """Say in the log that a tool runs without a snapshot: what it writes is not the person's work."""
+        project = project_of(working_dir)
+        if not os.path.exists(Store(self.settings.resolved_base()).log_file(project.id)):
+            return  # nothing is known from before that it could be compared with
+        try:
+            store = self._access.store()
+        except ShadowsnapError:
+            return  # of a newer version, or not to be written
+        with locked_project(store, project, "note", Deadline(_SECONDS_TO_NOTE)):
+            newest = last_lines(store, project.id)[-1:]
+            if not newest or newest[0]["op"] != "missed":
+                note(store, project, "missed", session=turn.session_id)
 
     def _ensure(
         self,

@@ -115,9 +115,13 @@ class Story:
             "snapshot": self._snapshot,
             "stage": self._stage,
             "restore": self._restore,
+            "missed": self._missed,
         }.get(line["op"])
         if reader is not None:
             reader(line)
+
+    def _missed(self, line: Line) -> None:
+        self._has_gap = True
 
     def _begin(self, line: Line) -> None:
         turn = self.history.turns.get(line.get("turn") or 0)

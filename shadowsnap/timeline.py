@@ -53,8 +53,10 @@ from shadowsnap.store.projects import Project, as_moment, known_projects
 SESSION_STATUSES: tuple[SessionStatus, ...] = ("active", "completed", "failed", "rolled_back")
 _SHORTEST_PART = 4
 _EPOCH = datetime.fromtimestamp(0, UTC)
-_NOT_KEPT = "by turns that are not kept, or by you"
+_NOT_KEPT = "by turns not kept, or by you"
 """The reason of `edits` between two states where others were, which are gone."""
+_MISSED = "by an agent without a snapshot, or by you"
+"""The reason of `edits` where a tool ran although its snapshot had failed."""
 
 
 class State(NamedTuple):
@@ -162,8 +164,8 @@ class _Entries:
         self.newest: State | None = None
         self._numbers = {*history.turns, *history.other_numbers, *(each.number for each in history.snapshots)}
         self._highest = 0
-        self._has_gap = False
-        """Whether states after `newest` are missing: they were deleted, or dropped by a limit."""
+        self._gap = ""
+        """Why states after `newest` are missing; empty if none is."""
         self.inside = 0
         self.inside_of: dict[str, int] = {}
         self._inside_before: dict[str, int] = {}
@@ -176,17 +178,21 @@ class _Entries:
                 self._end(event) if event.number in self._open else self._begin(event)
             elif isinstance(event, Operation):
                 self._operation(event)
+            elif event is None:
+                self._gap = _MISSED
             elif event.checkpoint is not None:  # a discarded stage has a restore as its entry
                 self._snapshot(event)
 
-    def _events(self) -> Iterator[tuple[int, int, Turn | Snapshot | Operation]]:
-        """Everything that happened, with its position. If a turn ends where another begins, the end is first."""
+    def _events(self) -> Iterator[tuple[int, int, Turn | Snapshot | Operation | None]]:
+        """Everything that happened, with its position; None: a tool ran without a snapshot. If a turn ends where
+        another begins, the end is first."""
         for turn in self._history.turns.values():
             yield turn.position, 1, turn
             if turn.end_position is not None:
                 yield turn.end_position, 0, turn
         yield from ((each.position, 1, each) for each in self._history.snapshots)
         yield from ((each.position, 1, each) for each in self._history.operations.values())
+        yield from ((position, 1, None) for position in self._history.missed)
 
     def _begin(self, turn: Turn) -> None:
         before = self._known.get(turn.before or "")
@@ -226,12 +232,13 @@ class _Entries:
         if after is not None and after.scope == "tree":
             self._reach(State(after.id, after.tree, f"the end of turn {turn.number}", turn.number))
         elif after is None:
-            self._has_gap = True
+            self._gap = _NOT_KEPT
 
     def _note_number(self, number: int | None) -> None:
         """Note a gap if what had a number before this one is not kept."""
         if number is not None:
-            self._has_gap |= self._highest > 0 and not self._numbers.issuperset(range(self._highest + 1, number))
+            if self._highest and not self._numbers.issuperset(range(self._highest + 1, number)):
+                self._gap = _NOT_KEPT
             self._highest = max(self._highest, number)
 
     def _is_at_work(self, turn: Turn, at: float) -> bool:
@@ -240,7 +247,7 @@ class _Entries:
         return turn.end_position is not None or at - turn.began_at < STILL_AT_WORK_SECONDS
 
     def _reach(self, state: State | None) -> None:
-        self.newest, self._has_gap = state, False
+        self.newest, self._gap = state, ""
 
     def _snapshot(self, snapshot: Snapshot) -> None:
         self._note_number(snapshot.number)
@@ -332,7 +339,7 @@ class _Entries:
             Entry(
                 number=None,
                 kind="edits",
-                reason=_NOT_KEPT if self._has_gap else "",
+                reason=self._gap,
                 began_at=began.created_at if began is not None else None,
                 ended_at=as_moment(at),
                 before=_checkpoint_holding(self.newest),

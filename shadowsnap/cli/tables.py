@@ -96,7 +96,7 @@ def entry_text(entry: Entry) -> str:
     pinned = "(pinned) " if entry.pinned else ""
     status = f"({entry.status}) " if entry.status in _STATUS_SHOWN and entry.kind == "turn" else ""
     if entry.kind == "edits":
-        text = f"({entry.whose})"
+        text = f"({entry.reason or entry.whose})"
     elif entry.kind == "restore":
         text = f"({entry.reason})"
     else:

@@ -51,7 +51,7 @@ from shadowsnap.store.projects import (
 
 _FEW = 20
 _OF_TURN = ("begin", "more", "call", "call-end", "end", "conversation")
-_DROPPED = (*_OF_TURN, "snapshot", "stage", "restore", "attach", "numbers")
+_DROPPED = (*_OF_TURN, "snapshot", "stage", "restore", "attach", "missed", "numbers")
 """The lines that go when nothing is kept of what they are about."""
 STILL_AT_WORK_SECONDS = 3600.0
 """A turn that was never closed may still go on; after this time it counts as over."""
@@ -189,6 +189,8 @@ class History:
     sessions: dict[str, Line] = field(default_factory=dict)
     """The newest `session` line of each session."""
     purges: list[Line] = field(default_factory=list)
+    missed: list[int] = field(default_factory=list)
+    """Where in the log a tool ran without a snapshot."""
     attached: list[Line] = field(default_factory=list)
     """Conversations that were kept with checkpoints afterwards."""
     done: list[Step] = field(default_factory=list)
@@ -473,7 +475,7 @@ def _is_anchor(line: Line, gone: Container[int], kept: Container[str]) -> bool:
 
 def _follows(line: Line) -> bool:
     """Whether a line without a kept checkpoint stays because of what is kept before it."""
-    return line["op"] == "restore" or (line["op"] == "stage" and not {"before", "after"} & line.keys())
+    return line["op"] in ("restore", "missed") or (line["op"] == "stage" and not {"before", "after"} & line.keys())
 
 
 def resolve(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
@@ -742,6 +744,10 @@ def _attach(history: History, line: Line, position: int) -> None:
     history.attached.append(line)
 
 
+def _missed(history: History, line: Line, position: int) -> None:
+    history.missed.append(position)
+
+
 def _purge(history: History, line: Line, position: int) -> None:
     history.purges.append(line)
 
@@ -758,6 +764,7 @@ _READERS = {
     "restore": _restore,
     "session": _session,
     "attach": _attach,
+    "missed": _missed,
     "purge": _purge,
 }
 

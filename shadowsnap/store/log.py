@@ -17,6 +17,7 @@ reverts, stages and sessions are read from it (`history` folds it). Every line h
                                             holds all files as they are after it
     session       session, status           how a conversation ended
     attach        checkpoint, session, refs a conversation that came from elsewhere
+    missed        session                   a tool ran without a snapshot, which had failed
     purge         paths                     files that a person removed from every checkpoint
     numbers       number                    the highest number so far; the line that had it was dropped
 

@@ -19,7 +19,7 @@ from shadowsnap import CheckpointManager
 from shadowsnap.errors import CheckpointsSetAside
 from shadowsnap.model import Entry
 from shadowsnap.store.layout import Store
-from shadowsnap.store.log import change_lines
+from shadowsnap.store.log import change_lines, read_lines
 from shadowsnap.store.projects import project_of
 
 DOCS = ROOT / "shadowsnap" / "docs"
@@ -346,7 +346,7 @@ def test_what_a_deleted_turn_did_is_not_called_the_persons_work(
         files = {change.path for change in scene.manager.diff(project, entry.before, entry.after).changes}
         assert entry.reason or files == {"mine.txt"}
     if gone == "2" and not edited:  # the states around turn 2 were the end of turn 1 and the beginning of turn 3
-        assert [entry.whose for entry in edits] == ["changes by turns that are not kept, or by you"]
+        assert [entry.whose for entry in edits] == ["changes by turns not kept, or by you"]
 
 
 def test_what_dropped_turns_did_after_a_pinned_one_is_not_called_the_persons(base: Path, project: Path) -> None:
@@ -358,7 +358,7 @@ def test_what_dropped_turns_did_after_a_pinned_one_is_not_called_the_persons(bas
     scene.manager.prune(max_snapshots=2)
     entries = [(entry.number, entry.whose) for entry in scene.manager.timeline(project)]
     assert [number for number, _ in entries] == [6, 5, None, 2, 1]
-    assert entries[2][1] == "changes by turns that are not kept, or by you"
+    assert entries[2][1] == "changes by turns not kept, or by you"
 
 
 def test_a_turn_that_nothing_ended_does_not_claim_all_later_edits(base: Path, project: Path) -> None:
@@ -374,3 +374,33 @@ def test_a_turn_that_nothing_ended_does_not_claim_all_later_edits(base: Path, pr
         (3, "turn", "done"), (None, "edits", None), (2, "turn", "done"), (None, "edits", None),
         (1, "turn", "interrupted"),
     ]  # fmt: skip
+
+
+def test_what_an_agent_wrote_without_a_snapshot_is_not_called_the_persons_work(
+    base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(base, project)
+    scene.turn("one")
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(base))
+        scene.manager.new_turn("s1", "two")
+        for _ in range(3):
+            assert not scene.manager.before_tool("Write", {"file_path": "README.md"}, project).protected
+        scene.write("two")
+        scene.manager.end_turn()
+    scene.turn("three")
+    scene.write("of mine", "mine.txt")
+    scene.turn("four")
+    found = [(entry.kind, entry.whose) for entry in scene.manager.timeline(project) if entry.kind == "edits"]
+    assert found == [("edits", "your own edits"), ("edits", "changes by an agent without a snapshot, or by you")]
+    lines = read_lines(Store(base), project_of(project).id)
+    assert [line["op"] for line in lines].count("missed") == 1
+
+
+def test_a_snapshot_of_a_state_that_was_captured_ahead_of_time_has_an_entry(base: Path, project: Path) -> None:
+    (project / "a").write_text("1\n")
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    assert manager.take_first(project).status == "taken"
+    taken = manager.snapshot(project, "before my refactoring")
+    assert [(entry.number, entry.reason) for entry in manager.timeline(project)] == [(1, "before my refactoring")]
+    assert taken.checkpoint is not None and manager.get(project, "last").id == taken.checkpoint.id
