@@ -33,29 +33,41 @@ def _folder_in_variable() -> str:
 
 def config_file() -> str:
     """The person's own settings file, whether it is there or not."""
-    expand, join = os.path.expanduser, os.path.join
+    join = os.path.join
     if sys.platform == "win32":
-        folder = os.environ.get("APPDATA") or expand(join("~", "AppData", "Roaming"))
+        folder = os.environ.get("APPDATA") or join(_home(), "AppData", "Roaming")
     elif sys.platform == "darwin":
-        folder = expand(join("~", "Library", "Application Support"))
+        folder = join(_home(), "Library", "Application Support")
     else:
         config = os.environ.get("XDG_CONFIG_HOME")
-        folder = config if config and os.path.isabs(config) else expand(join("~", ".config"))
+        folder = config if config and os.path.isabs(config) else join(_home(), ".config")
     return join(folder, "shadowsnap", "config.toml")
 
 
 def base_folder() -> str:
     """Where the store lies by default."""
-    expand, join = os.path.expanduser, os.path.join
+    join = os.path.join
     if folder := _folder_in_variable():
         return folder
     if sys.platform == "win32":
-        return join(os.environ.get("LOCALAPPDATA") or expand(join("~", "AppData", "Local")), "shadowsnap")
+        return join(os.environ.get("LOCALAPPDATA") or join(_home(), "AppData", "Local"), "shadowsnap")
     if sys.platform == "darwin":
-        return expand(join("~", "Library", "Application Support", "shadowsnap"))
+        return join(_home(), "Library", "Application Support", "shadowsnap")
     state = os.environ.get("XDG_STATE_HOME")
     # The XDG rules say that a relative value is to be ignored.
-    return join(state if state and os.path.isabs(state) else expand(join("~", ".local", "state")), "shadowsnap")
+    return join(state if state and os.path.isabs(state) else join(_home(), ".local", "state"), "shadowsnap")
+
+
+def _home() -> str:
+    """The person's home directory. A variable that is empty, or relative, counts as not set."""
+    if sys.platform == "win32" or os.path.isabs(os.environ.get("HOME", os.sep)):
+        return os.path.expanduser("~")
+    import pwd  # not on Windows
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a user without a name, as in a container
+        return os.sep
 
 
 def project_id(workdir: str) -> str:

@@ -327,3 +327,12 @@ def test_a_value_that_a_setting_cannot_have_is_refused_at_once(name: str, value:
     for make in (CheckpointManager, CheckpointManager.from_settings):
         with pytest.raises(BadArguments, match=f"{name}: it must be"):
             make(base=tmp_path / "base", **arguments)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="another variable there")
+@pytest.mark.parametrize("home", ["", "relative"])
+def test_a_home_that_is_no_absolute_path_counts_as_not_set(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    without = base_folder(), config_file()
+    monkeypatch.setenv("HOME", home)
+    assert (base_folder(), config_file()) == without
