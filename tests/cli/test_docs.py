@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import shutil
 import subprocess
@@ -279,7 +278,7 @@ def offered(cli: CommandLine, *words: str) -> dict[str, str]:
     """What is offered for the last of these words, and what each means."""
     answer = cli.json("completion", "offer", "--", *words)["offers"]
     lines = cli("completion", "offer", "--", *words).out.splitlines()
-    assert lines == [f"{each['word']}\t{each['about']}".rstrip() for each in answer]
+    assert lines == [f"{each['word']}\t{each['about']}".removesuffix("\t") for each in answer]
     return {each["word"]: each["about"] for each in answer}
 
 
@@ -347,42 +346,3 @@ def test_files_of_the_state_are_offered_also_those_that_are_gone(history: Comman
 def test_nothing_is_offered_where_nothing_can_be_known(cli: CommandLine) -> None:
     for words in (("restore", ""), ("nothing", ""), ("show", "1", "2", ""), ("docs", "cli", "")):
         assert offered(cli, *words) == {}
-
-
-@pytest.fixture
-def complete(history: CommandLine, project: Path, tmp_path: Path) -> object:
-    """What bash offers for a line; the last word is the one to complete."""
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("no bash")
-    binaries = tmp_path / "bin"
-    binaries.mkdir()
-    (binaries / "shadowsnap").write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -m shadowsnap "$@"\n')
-    (binaries / "shadowsnap").chmod(0o755)
-    script = history("completion", "bash").out
-
-    def offered(*words: str, listing: bool = False) -> list[str]:
-        given = " ".join(f"'{word}'" for word in ("shadowsnap", *words))
-        asking = f"COMP_TYPE={63 if listing else 9}; COMP_WORDS=({given}); COMP_CWORD={len(words)}; _shadowsnap; "
-        asking += "printf '%s\\n' \"${COMPREPLY[@]}\""
-        done = subprocess.run(
-            [bash, "-c", script + asking],
-            cwd=project,
-            env={**os.environ, "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stderr == ""
-        return [line for line in done.stdout.splitlines() if line]
-
-    return offered
-
-
-def test_bash_completes(complete) -> None:  # type: ignore[no-untyped-def]
-    assert complete("restor") == ["restore"]
-    assert complete("show", "") == ["3", "2", "1", "last", "good"]
-    assert complete("show", "", listing=True)[:2] == ["3     (by hand)", "2     (what was asked in turn 2)"]
-    assert complete("show", "2", listing=True) == ["2"]
-    assert complete("restore", "2", "src/m") == ["src/main.py"]
-    assert complete("snap", "READ") == []
