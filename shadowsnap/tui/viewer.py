@@ -182,7 +182,9 @@ class Typed(Dialog):
     DEFAULT_CSS = """
     Typed { align: left bottom; }
     Typed > Vertical { width: 100%; max-width: 100%; }
-    Typed Input { border: none; height: 1; padding: 0; background: ansi_default; color: ansi_default; }
+    Typed Input, Typed Input:focus {
+        border: none; height: 1; padding: 0; background: ansi_default; color: ansi_default;
+    }
     Typed Horizontal { height: 1; }
     Typed Horizontal Static { width: auto; }
     """

@@ -112,7 +112,7 @@ def test_the_history_of_a_file_that_is_gone(shop: Shop) -> None:
         assert "+my own note" in await driver.press("down")
         assert left(await driver.press("escape"))[0].startswith("@")
         await driver.press("H")
-        await driver.type("tests/test_cart.py")
+        assert "tests/test_cart.py" in await driver.type("tests/test_cart.py")
         rows = left(await driver.press("enter"))
         assert rows[0].startswith("3") and rows[1].startswith("1") and not rows[2]
 
