@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from dataclasses import fields
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,18 @@ from shadowsnap import CheckpointManager, model, results
 from shadowsnap.agents import handover
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.base import config_file
-from shadowsnap.cli.commands import GLOBAL_OPTIONS, Command, command_names, command_parser, load_all
+from shadowsnap.cli.commands import (
+    GLOBAL_OPTIONS,
+    Command,
+    command_names,
+    command_parser,
+    load_all,
+    load_command,
+    parse,
+    split_words,
+)
 from shadowsnap.cli.commands.help import DOCS_FOLDER, topic_files
+from shadowsnap.errors import ShadowsnapError
 from shadowsnap.remote import lanes, pull
 from shadowsnap.settings import LEAST_FILE_SIZE_MB, PROJECT_SETTINGS, Settings
 from shadowsnap.snapshot.ignore_rules import DEFAULT_EXCLUDES
@@ -259,6 +271,55 @@ def test_every_command_answers_as_documented(
     elsewhere |= {"lanes", "pull", "push", "remote", "resume"}  # test_remote.py
     without = {"hook", "import", "ui"}  # there is nothing to import here, and no terminal
     assert seen >= set(command_names()) - without - elsewhere
+
+
+# --- the commands that the documentation shows -------------------------------------------------------------
+
+README = DOCS_FOLDER.parents[1] / "README.md"
+_PROGRAM = re.compile(r"(?:^|[\s`(;&|=])shadowsnap\s+([^`\n]*)")
+_PLACES = {"N": "3", "TOKEN": "t", "SECONDS": "5", "DAYS": "5", "MB": "5"}
+
+
+def shown_commands(path: Path) -> list[str]:
+    """What follows `shadowsnap` in code of a page: between backticks, in a block, or in an indented line."""
+    found, block, inside = [], False, path.read_text("utf-8").replace("\\\n", "")
+    inside = re.sub(r"`([^`\n]*)\n([^`\n]*)`", r"`\1 \2`", inside)
+    for line in inside.splitlines():
+        if line.lstrip().startswith("```"):
+            block = not block
+            continue
+        code = [line] if block or line.startswith("    ") else re.findall(r"`([^`]+)`", line)
+        for text in code:
+            found += [match[1] for match in _PROGRAM.finditer(text.removeprefix("$ "))]
+    return found
+
+
+def command_words(text: str) -> list[str]:
+    """The words of one command line, up to a pipe, a comment or what else follows it; of a form like
+    `[-n N] REF...`, with every option."""
+    text = re.sub(r"\.\.\.(?=\s|\]|$)|\[(?=-|[A-Z])|(?<=[A-Za-z-])\]", "", text.strip().rstrip(".,:"))
+    lexer = shlex.shlex(text.partition("  ")[0], posix=True, punctuation_chars=";|&<>()")
+    lexer.whitespace_split = True
+    words = list(takewhile(lambda word: word[0] not in ";|&<>()" if word else True, lexer))
+    return [_PLACES.get(word, word) for word in words]
+
+
+@pytest.mark.parametrize("path", [README, *topic_files().values()], ids=lambda path: path.stem)
+def test_every_command_that_a_page_shows_is_accepted(path: Path) -> None:
+    if path.stem == "README" and not path.exists():
+        pytest.skip("no README beside an installed package")
+    wrong = []
+    for text in shown_commands(path):
+        if path.stem == "cli" and "[" in text:
+            continue  # made from the parser
+        _, name, rest = split_words(command_words(text))
+        if not name.isalpha() or not rest:  # a command alone is its name, not a line to type
+            continue
+        try:
+            parse(command_parser(load_command(name)), rest)
+        except ShadowsnapError as problem:
+            wrong.append(f"shadowsnap {text}: {problem}")
+    assert wrong == []
 
 
 # --- completion -------------------------------------------------------------------------------------------
