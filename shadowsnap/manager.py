@@ -34,7 +34,7 @@ from shadowsnap.errors import (
     RevertRefused,
     ShadowsnapError,
 )
-from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.git.objects import EMPTY_TREE, count_objects
 from shadowsnap.git.refs import read_refs
 from shadowsnap.loop import AgentLoop, TurnStatus, as_list, why_unusable
 from shadowsnap.model import (
@@ -1172,9 +1172,10 @@ class CheckpointManager:
                 pass  # an interrupted restore is finished now
         self._lanes.forget_pulled(store, project)
         lane_records.note_removal(store, project.id)
+        before = count_objects(store.git(self._access.deadline())).bytes
         taken = self._take_out(project.workdir, wanted)
         deadline = self._access.long_deadline()
-        return clearing.finish(store, project, taken, deadline, self._access.waiting(store))
+        return clearing.finish(store, project, taken, deadline, self._access.waiting(store), before)
 
     @retry_after_repair
     def _take_out(self, working_dir: PathLike, paths: Sequence[bytes]) -> PurgeResult:

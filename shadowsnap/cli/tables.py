@@ -359,9 +359,11 @@ def _exchange_lines(verb: str, entries: Sequence[Entry], unseen: int) -> Iterato
         about = one_line(entry.prompt or entry.reason)
         yield f"{verb} turn {entry.number}{f': {about}' if about else ''}"
     own = [entry.files_changed or 0 for entry in entries if entry.kind in ("edits", "snapshot")]
-    files = sum(own) + unseen
-    if files:
-        yield f"{verb} your own edits ({count(files, 'file')})"
+    places = [files for files in (*own, unseen) if files]
+    if places:
+        # Which files they were is not known here, and the same one may have been edited in several places.
+        number = f" ({count(places[0], 'file')})" if len(places) == 1 else ""
+        yield f"{verb} your own edits{number}"
 
 
 # --- names of states -------------------------------------------------------------------------------------

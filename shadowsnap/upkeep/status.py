@@ -30,10 +30,12 @@ from shadowsnap.store.checkpoints import (
     all_refs,
     decode_checkpoint,
     moment_of,
+    take_inventory,
 )
+from shadowsnap.store.history import fold
 from shadowsnap.store.lanes import remotes_at_a_glance
 from shadowsnap.store.layout import ARCHIVE, Store, last_prune
-from shadowsnap.store.log import read_troubles
+from shadowsnap.store.log import read_lines, read_troubles
 from shadowsnap.store.projects import (
     HERE,
     UNREACHABLE,
@@ -46,6 +48,7 @@ from shadowsnap.store.projects import (
 from shadowsnap.store.stat_cache import CachedTrees
 from shadowsnap.upkeep.check_store import QUARANTINE
 from shadowsnap.upkeep.clear import bytes_of
+from shadowsnap.upkeep.prune import turn_states
 from shadowsnap.upkeep.reclaim import (
     Holder,
     Measurement,
@@ -56,6 +59,7 @@ from shadowsnap.upkeep.reclaim import (
     summarize,
     write_memory,
 )
+from shadowsnap.upkeep.retention import counted
 
 _NEAR = 0.8
 _MOST_SHOWN = 20
@@ -107,7 +111,7 @@ def read_status(store: Store, settings: Settings, deadline: Deadline) -> StoreSt
         timelines.setdefault(ref.split("/")[2], []).append(ref)
     newest = _newest_checkpoints(store, refs, timelines, deadline)
     projects = _projects(store, refs, timelines, newest, measured)
-    limits = _limits(settings, measured, totals.bytes, projects)
+    limits = _limits(settings, measured, totals.bytes, _most_turns(store, deadline))
     return StoreStatus(
         base=str(store.base),
         store_bytes=totals.bytes,
@@ -259,17 +263,33 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def _most_turns(store: Store, deadline: Deadline) -> int | None:
+    """How many turns and snapshots the project with most has, as pruning counts them; None if that takes too
+    long."""
+    try:
+        inventory = take_inventory(store, deadline)
+    except DeadlineExceeded:
+        return None
+    return max(
+        (
+            counted(inventory.checkpoints.get(name, ()), turn_states(fold(project, read_lines(store, name))))
+            for name, project in inventory.projects.items()
+        ),
+        default=0,
+    )
+
+
 def _limits(
-    settings: Settings, measured: Measurement | None, store_bytes: int, projects: Sequence[ProjectStatus]
+    settings: Settings, measured: Measurement | None, store_bytes: int, turns: int | None
 ) -> tuple[Limit, ...]:
     """How much of each limit is used. Objects that no checkpoint needs any more do not count."""
     size = (measured.live if measured else store_bytes) / _MB
     attachments = measured.attachments / _MB if measured else None
-    most = max((project.checkpoints for project in projects), default=0)
+    exceeded = turns is not None and 0 < settings.max_snapshots < turns
     return (
         _limit("max_total_size_mb", settings.max_total_size_mb, round(size, 3)),
         _limit("max_attachments_mb", settings.max_attachments_mb, attachments),
-        Limit("max_snapshots", settings.max_snapshots, most),
+        Limit("max_snapshots", settings.max_snapshots, turns, exceeded=exceeded),  # a full one is nothing special
         Limit("retention_days", settings.retention_days, None),
     )
 

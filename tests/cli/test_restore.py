@@ -340,8 +340,18 @@ def goes_with(cli: CommandLine, ref: str) -> list[str]:
     return [line.strip() for line in lines if line.startswith(("  takes out", "  brings back"))]
 
 
+def test_a_plan_that_changes_nothing_takes_nothing_out(cli: CommandLine, project: Path) -> None:
+    cli.snap()
+    manager = CheckpointManager()
+    manager.new_turn("session")
+    manager.before_tool("Bash", {"command": "ls"}, project)
+    assert goes_with(cli, "last") == []
+    lines = cli("restore", "last", "-n").out
+    assert "nothing would change" in lines and "takes out" not in lines
+
+
 def test_a_plan_names_the_turns_and_own_edits_that_go_with_it(turns: CommandLine, project: Path) -> None:
-    edits = "takes out your own edits (2 files)"
+    edits = "takes out your own edits"  # two times the same file: no number of files is known
     everything = [f"takes out turn {number}: write file {number}" for number in (3, 2, 1)]
     assert goes_with(turns, "1") == [*everything, edits]
     assert goes_with(turns, "2") == [*everything[:2], edits]

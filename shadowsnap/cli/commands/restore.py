@@ -268,7 +268,8 @@ def _plan_and_apply(
             plan = operation.run(True, paths)
             lines = [cut(operation.title(plan), ui.width)]
             lines += plan_lines(plan, context, ui.ink if args.dry_run else ui.talk_ink)
-            lines += [cut(f"  {line}", ui.width) for line in operation.exchanged()]
+            exchanged = operation.exchanged() if plan.written or plan.deleted else ()
+            lines += [cut(f"  {line}", ui.width) for line in exchanged]
             lines += _conflict_hints(plan, on_conflict, context)
         if args.dry_run:
             code = 1 if plan.conflicts and on_conflict == "keep" else 0

@@ -254,7 +254,7 @@ def _limit_text(limit: Limit) -> str:
     if limit.used is None:
         return f"  {limit.name:18}  {limit.limit:g}"
     word = "  exceeded" if limit.exceeded else "  nearly reached" if limit.near else ""
-    most = " in the largest project" if limit.name == "max_snapshots" else ""
+    most = " turns in the largest project" if limit.name == "max_snapshots" else ""
     share = "" if most else f" ({100 * limit.used / limit.limit:.0f}%)"
     return f"  {limit.name:18}  {limit.used:.4g} of {limit.limit:g}{most}{share}{word}"
 
