@@ -797,7 +797,7 @@ class CheckpointManager:
             whole = self._session_id(whole, project_of(working_dir))
         found = timelines.read_sessions(store, self._access.deadline(), self._session_id(whole))
         if not found:
-            raise NoSuchSession(session_id=str(session_id))
+            raise NoSuchSession(session_id=str(session_id), hint=timelines.short_part_hint(str(session_id)))
         return found[0]
 
     def sessions(
@@ -902,7 +902,7 @@ class CheckpointManager:
             target = self._access.resolve(store, project, ref)
             found, lacking = self._conversation_at(store, project, target, session_id)
             if found is None:
-                raise NoConversation(ref=target.short_id, why=lacking)
+                raise NoConversation(ref=f"checkpoint {target.short_id}", why=lacking)
             return RestoreResult(target, applied=not dry_run, conversation=found)
         with self._access.opened(store, project, "restore", lasting=not dry_run) as (space, recovered):
             target = self._access.resolve(store, project, ref)
@@ -988,6 +988,9 @@ class CheckpointManager:
             if session_id is not None:
                 session_id = self._session_id(session_id, project)
                 work, what = work_of_session(history, past, session_id), f"session {session_id}"
+                if not work:
+                    hint = timelines.short_part_hint(session_id) or NoSuchSession.hint
+                    raise NoSuchTurn(workdir=project.workdir, what=f"a turn of {what}", hint=hint)
             else:
                 work, what = work_of_turn(history, past, turn or 0), f"turn {turn}"
             why = restores.Why("revert", turn=turn, session_id=session_id)

@@ -410,7 +410,7 @@ def test_a_named_file_that_was_not_captured_is_never_passed_over(
     (project / name).write_text("TOKEN=2\n")
     for words in (("-n",), ("-y",), ("-y", "README.md")):
         error = cli.json("restore", "1", name, *words, code=3)["error"]
-        assert error["type"] == "NotCaptured" and error["message"].startswith(f"1 does not hold '{name}'")
+        assert error["type"] == "NotCaptured" and error["message"].startswith(f"snapshot 1 does not hold '{name}'")
     assert (project / name).read_text() == "TOKEN=2\n" and (project / "README.md").read_text() == "# Changed\n"
 
 

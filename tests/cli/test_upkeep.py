@@ -159,7 +159,8 @@ def test_status_says_loudly_that_it_is_disabled(
     monkeypatch.setenv("SHADOWSNAP_ENABLED", "no")
     lines = history("status").out.splitlines()
     assert lines[0].endswith("    DISABLED by your settings: no snapshot is taken")
-    assert lines[1].startswith("SNAPSHOTS ARE DISABLED: nothing is protected.")
+    text = "SNAPSHOTS ARE DISABLED: nothing is protected. The variable SHADOWSNAP_ENABLED is 'no': unset it."
+    assert " ".join(lines[1:3]) == text
     assert history("list").out.splitlines()[0].endswith("DISABLED by your settings: no snapshot is taken")
     told = history.json("status")
     assert (told["enabled"], told["here"]["protected"]) == (False, False)

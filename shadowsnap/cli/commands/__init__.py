@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from shadowsnap.cli.text import safe
 from shadowsnap.cli.ui import Ui, Update, working
-from shadowsnap.errors import MalformedReference, NoSuchCheckpoint, WrongUsage
+from shadowsnap.errors import MalformedReference, NoSuchCheckpoint, PathRefused, WrongUsage
 
 if TYPE_CHECKING:  # loaded when they are needed: shells run `completion` at their start and at every tab
     from shadowsnap.agents.state import AgentState, Protection
@@ -112,6 +112,8 @@ class Context:
         self._given = os.path.join("", *directories)
         self._here = here
         self._update: Update | None = None
+        self.takes_paths = False
+        """Whether the command takes paths after --."""
         self.progress = ui.progress
         """Shows that an operation takes long."""
 
@@ -160,7 +162,14 @@ class Context:
         return self.manager.find_project(self.here)
 
     def path(self, word: str) -> str:
-        """A path of the command line, relative to the project."""
+        """A path of the command line, relative to the project that it lies in."""
+        path = self.any_path(word)
+        if os.path.isabs(path) or path == os.pardir or path.startswith(os.pardir + os.sep):
+            raise PathRefused(path=word, why=f"it lies outside the project, {self.workdir}")
+        return path
+
+    def any_path(self, word: str) -> str:
+        """The same, also of a path that lies elsewhere."""
         if not os.path.isabs(word):
             # Links are not resolved: what is a link now may have been a directory in a checkpoint.
             return os.path.normpath(os.path.join(os.path.relpath(self.here, self.workdir), word)) if word else word
@@ -181,8 +190,11 @@ class Context:
         try:
             return self.manager.get(self.workdir, word)
         except (NoSuchCheckpoint, MalformedReference) as problem:
-            if os.path.lexists(os.path.join(self.here, word)):
-                problem.hint = f"if you mean the file, put -- before it: -- {shlex.quote(word)}"
+            if word and os.path.lexists(os.path.join(self.here, word)):
+                line = self.command_line("list", "--file", word)
+                problem.hint = f"it is a file; to see what changed it: {line}"
+                if self.takes_paths:
+                    problem.hint = f"if you mean the file, put -- before it: -- {shlex.quote(word)}"
             raise
 
     def command_line(self, *words: str) -> str:
@@ -348,6 +360,15 @@ def top_help() -> str:
     return "\n".join(lines)
 
 
+def takes_paths(parser: argparse.ArgumentParser) -> bool:
+    """Whether what follows -- are paths."""
+    end = "".join(getattr(parser, "usage_end", ()))
+    return "PATH" in end or any(each.dest == "paths" and each.metavar == "PATH" for each in parser._actions)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise WrongUsage(why=message, hint=f"usage: {usage(self)}")
+        hint = f"usage: {usage(self)}"
+        if message.startswith("unrecognized arguments:") and "PATH" in "".join(getattr(self, "usage_end", ())):
+            hint = f"put -- before paths; {hint}"
+        raise WrongUsage(why=message, hint=hint)

@@ -20,6 +20,7 @@ from shadowsnap.agents.install import install, program_words
 from shadowsnap.cli.commands import Command, Context
 from shadowsnap.cli.commands.timeline import timeline_view
 from shadowsnap.cli.ui import Ui
+from shadowsnap.errors import GitMissing
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Entry
 
@@ -134,6 +135,8 @@ class _Demo:
 
     def play(self) -> dict[str, Any]:
         began, last = time.perf_counter(), len(_TURNS)
+        if shutil.which("git") is None:
+            raise GitMissing()
         install("claude")
         self._make_project()
         self._title("1. A project, with notes that are committed nowhere")

@@ -17,7 +17,7 @@ from shadowsnap.agents.state import AgentState, ProjectAgent, checked_states, pr
 from shadowsnap.base import config_file
 from shadowsnap.cli.commands import Command, Context, add_plan_options
 from shadowsnap.cli.commands.timeline import heading
-from shadowsnap.cli.tables import checkpoint_title, now_text, tilde, unpushed_text
+from shadowsnap.cli.tables import checkpoint_title, now_text, state_name, tilde, unpushed_text
 from shadowsnap.cli.text import age, ago, count, cut, cut_path, one_line, safe, size, wrapped
 from shadowsnap.cli.ui import Ink, Ui
 from shadowsnap.errors import NoSuchProject, PinnedCheckpoint, ShadowsnapError, WrongUsage
@@ -104,15 +104,21 @@ def _show_here(context: Context) -> int:
     rows += [("store", f"{base}  (shadowsnap status --store)")]
     lines = [heading(context)]
     if not context.manager.settings.enabled:
-        lines += [ui.ink("red", "SNAPSHOTS ARE DISABLED: nothing is protected. Set enabled = true, and see that")]
-        where = cut_path(tilde(config_file()), width - 34)
-        lines += [ui.ink("red", f"SHADOWSNAP_ENABLED is not set: {where}")]
+        text = f"SNAPSHOTS ARE DISABLED: nothing is protected. {_how_to_enable()}"
+        lines += [ui.ink("red", line) for line in wrapped(text, width)]
     for name, text in rows:
         lines += wrapped(text, width, f"{name:8}  ", " " * 10)
     for what, advice in troubles:
         text = f"trouble: {one_line(what)}{f'  -> {one_line(advice)}' if advice else ''}"
         lines += [ui.ink("yellow", line) for line in wrapped(text, width)]
     return ui.answer(data, lines)
+
+
+def _how_to_enable() -> str:
+    value = os.environ.get("SHADOWSNAP_ENABLED")
+    if value:
+        return f"The variable SHADOWSNAP_ENABLED is {value!r}: unset it."
+    return f"Set enabled = true in {tilde(config_file())}."
 
 
 def _fields_of(record: object, *names: str) -> dict[str, Any]:
@@ -318,7 +324,9 @@ class DoctorCommand(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--repair", action="store_true", help="repair what can be repaired")
-        parser.add_argument("--dry-run", action="store_true", help="with --repair: only show what it would do")
+        parser.add_argument(
+            "-n", "--dry-run", action="store_true", help="with --repair: only show what it would do"
+        )
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
         ui = context.ui
@@ -397,7 +405,7 @@ class ImportCommand(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("source", metavar="PATH", help="where the other tool keeps its checkpoints")
         parser.add_argument(
-            "--dry-run", action="store_true", help="show what would be imported and import nothing"
+            "-n", "--dry-run", action="store_true", help="show what would be imported and import nothing"
         )
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
@@ -432,14 +440,22 @@ class DeleteCommand(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("refs", metavar="REF", nargs="+", help="the states: numbers of the list, labels, ids")
         parser.add_argument("--now", action="store_true", help="reclaim the space at once")
-        parser.add_argument("-y", "--yes", action="store_true", help="do it without asking")
+        add_plan_options(parser)
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
         ui = context.ui
-        chosen = {checkpoint.id: checkpoint for checkpoint in map(context.checkpoint, args.refs)}
-        for checkpoint in chosen.values():
+        named = [(word, context.checkpoint(word)) for word in args.refs]
+        chosen = {checkpoint.id: checkpoint for _, checkpoint in named}
+        for word, checkpoint in named:
             if checkpoint.pinned:
-                raise PinnedCheckpoint(ref=checkpoint.short_id)
+                name = state_name(word, checkpoint, context.manager.timeline(context.workdir))
+                hint = f"unpin it first: {context.command_line('unpin', word)}"
+                raise PinnedCheckpoint(ref=name, hint=hint)
+        if args.dry_run:
+            going = list(chosen.values())
+            lines = [f"  delete  {checkpoint.short_id}  {checkpoint_title(checkpoint)}" for checkpoint in going]
+            lines.append(f"{count(len(going), 'checkpoint')} would be gone")
+            return ui.answer({"checkpoints": going, "dry_run": True}, lines)
         if not args.yes:
             number = count(len(chosen), "checkpoint")
             plan = [f"  {checkpoint.short_id}  {checkpoint_title(checkpoint)}" for checkpoint in chosen.values()]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -317,8 +318,11 @@ def _show_checkpoint(args: argparse.Namespace, context: Context) -> int:
         if before is not None:
             changes = manager.diff(context.workdir, before.id, checkpoint.id).changes
     lines = [f"checkpoint {ui.ink('yellow', checkpoint.id)}", *_facts(_facts_of_checkpoint(checkpoint))]
+    if checkpoint.kind == "turn" and checkpoint.turn:
+        lines += ["", f"before turn {checkpoint.turn}:"]
     lines += _quoted_lines(prompt_of(checkpoint) or checkpoint.reason)
-    lines += ["", *change_lines(changes, ui.width, ui.ink)] if changes else []
+    if changes:
+        lines += ["", "changed since the checkpoint before it:", *change_lines(changes, ui.width, ui.ink)]
     lines += ["", *(f"  {safe(path)}" for path in files)] if files else []
     lines += _skipped_lines(checkpoint.skipped)
     return ui.answer({"checkpoint": checkpoint, "changes": changes, "files": files}, lines)
@@ -447,7 +451,9 @@ class SessionsCommand(Command):
         parser.add_argument("--status", metavar="STATUS", help="active, completed, failed or rolled_back")
         parser.add_argument("--file", metavar="PATH", help="only those that changed this file or directory")
         parser.add_argument("--text", metavar="TEXT", help="only those with this in a prompt")
-        parser.add_argument("--since", metavar="DATE", help="only those that went on since, as 2026-01-31")
+        parser.add_argument(
+            "--since", metavar="TIME", help="only those that went on since then: 2026-01-31, today, 8h, 2d"
+        )
         parser.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N (20; 0: all)")
         parser.add_argument(
             "--chat", action="store_true", help="with show: print the last conversation that is kept"
@@ -561,7 +567,8 @@ def last_conversation(manager: CheckpointManager, session: Session) -> Conversat
                     continue
                 found: Conversation = result.conversation
                 return found
-    raise NoConversation(ref=session.id, why=" for this session")
+    hint = "shadowsnap docs sessions says which conversations are kept"
+    raise NoConversation(ref=f"any turn of session {session.id}", why="", hint=hint)
 
 
 def _write_conversation(conversation: Any, output: str | None, context: Context) -> int:
@@ -586,9 +593,21 @@ def _conversation_text(data: Any) -> str:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 
+_AGO = re.compile(r"(\d{1,6})\s*(min|h|d|w)")
+_UNITS = {"min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
 def parse_moment(text: str) -> datetime:
-    """Parse a date, or a date and time."""
+    """Parse a moment: a date, with or without a time, `today`, `yesterday`, or how long ago, as `8h`."""
+    now = datetime.now().astimezone()
+    ago = _AGO.fullmatch(text)
+    if ago:
+        return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    days = {"today": 0, "yesterday": 1}.get(text)
+    if days is not None:
+        return (now - timedelta(days=days)).replace(hour=0, minute=0, second=0, microsecond=0)
     try:
         return datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        raise WrongUsage(why=f"{text!r} is not a date such as 2026-01-31 or 2026-01-31T12:00") from None
+    except (ValueError, OverflowError):
+        forms = "2026-01-31, 2026-01-31T12:00, today, yesterday, 30min, 8h, 2d or 1w"
+        raise WrongUsage(why=f"{text!r} is no moment such as {forms}") from None
