@@ -357,7 +357,7 @@ class ReportRefused(ShadowsnapError):
     """nothing was written to {path}: {why}"""
 
     exit_code = 4
-    hint = "name another file, or -o - for the standard output"
+    hint = "name another file, or -o - for the standard output; --force replaces a plain file"
 
 
 class BisectFailed(ShadowsnapError):

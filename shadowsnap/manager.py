@@ -313,7 +313,7 @@ class CheckpointManager:
         def log() -> None:
             wanted = session_id if session_id is not None else self._loop.turn.session_id
             if status not in timelines.SESSION_STATUSES:
-                raise ValueError(f"{status!r} is not one of {', '.join(timelines.SESSION_STATUSES)}")
+                raise BadArguments(what=f"{status!r} is not one of {', '.join(timelines.SESSION_STATUSES)}")
             store = Store(self.settings.resolved_base(), self.settings.fsync)
             if not wanted or not store.git_dir.is_dir():
                 return

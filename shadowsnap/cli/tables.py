@@ -22,6 +22,7 @@ _LEAST_TEXT = 12
 _LEAST_PATH = 20
 _MOST_SHOWN = 20
 """Paths of each kind that are shown of a plan."""
+NO_PROMPT = "(no prompt)"
 _NUMBER = 3
 _AGE = 8
 _STATUS_SHOWN = ("running", "interrupted", *TAKEN_BACK)
@@ -102,8 +103,13 @@ def entry_text(entry: Entry) -> str:
     elif entry.kind == "restore":
         text = f"({entry.reason})"
     else:
-        text = one_line(entry.prompt or entry.reason or "(no prompt)")
+        text = entry_about(entry)
     return f"{label}{pinned}{status}{text}"
+
+
+def entry_about(entry: Entry) -> str:
+    """What was asked in a turn, or why a snapshot was taken."""
+    return one_line(entry.prompt or "") or (NO_PROMPT if entry.kind == "turn" else one_line(entry.reason))
 
 
 def entry_changes(entry: Entry) -> str:
@@ -359,8 +365,7 @@ def exchanged_lines(out: Sequence[Entry], back: Sequence[Entry], unseen: int) ->
 
 def _exchange_lines(verb: str, entries: Sequence[Entry], unseen: int) -> Iterator[str]:
     for entry in (entry for entry in entries if entry.kind == "turn" and entry.files_changed != 0):
-        about = one_line(entry.prompt or entry.reason)
-        yield f"{verb} turn {entry.number}{f': {about}' if about else ''}"
+        yield f"{verb} turn {entry.number}: {entry_about(entry)}"
     own = [entry.files_changed or 0 for entry in entries if entry.kind in ("edits", "snapshot")]
     places = [files for files in (*own, unseen) if files]
     if places:
@@ -402,7 +407,7 @@ def describe_state(word: str, target: Checkpoint, entries: Sequence[Entry]) -> t
     entry = entry_of(word, target, entries)
     if entry is None:
         return f"state {target.short_id}", one_line(target.reason)
-    about = one_line(entry.prompt or entry.reason)
+    about = entry_about(entry)
     if entry.kind == "snapshot":
         return f"snapshot {entry.number}", about
     place = "the end of turn" if word.endswith(AFTER) else "before turn"

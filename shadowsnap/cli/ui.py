@@ -122,8 +122,12 @@ class Ui:
         self.end_progress()
         self._write(sys.stderr, question)
         sys.stderr.flush()
-        _wait_for_line()
-        answer = sys.stdin.readline()
+        try:
+            _wait_for_line()
+            answer = sys.stdin.readline()
+        except KeyboardInterrupt:
+            self.say("")  # the message would stand behind the question
+            raise
         if not answer:
             self.say("")
         return answer.strip()

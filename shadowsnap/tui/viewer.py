@@ -227,7 +227,10 @@ def _session_row(session: Session, width: int) -> list[Text]:
 def project_rows(manager: CheckpointManager, width: int) -> list[Row]:
     """A row for each project. Of a long path the end is shown, which has the name."""
     room = max(40, width - 16)
-    return [Row(Text(cut_path(tilde(workdir), room)), workdir) for workdir in manager.projects()]
+    return [
+        Row(Text(cut_path(tilde(workdir), room) + ("" if workdir.is_dir() else " (gone)")), workdir)
+        for workdir in manager.projects()
+    ]
 
 
 def conversation_of(manager: CheckpointManager, session: Session, width: int) -> tuple[str, Sequence[Text]]:

@@ -3,6 +3,7 @@ the command that helps."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ from command_line import CommandLine
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.slash import RollbackCommand
 from shadowsnap.cli.commands import command_parser, load_all
+from shadowsnap.hook.session import read_log
 
 
 @pytest.fixture
@@ -205,6 +207,69 @@ def test_an_undo_says_that_it_merged_only_if_it_did(cli: CommandLine, project: P
     assert (project / "both").read_text() == f"{lines}mine\n"
 
 
+def test_a_turn_without_a_prompt_has_one_name(cli: CommandLine, project: Path) -> None:
+    manager = CheckpointManager()
+    manager.new_turn("session")
+    manager.before_tool("Bash", {"command": "make"}, project)
+    (project / "file").write_text("x\n")
+    manager.end_turn()
+    texts = cli("list").out, cli("restore", "1", "-n").out, cli("pin", "1").out
+    assert all("(no prompt)" in text and "before Bash" not in text for text in texts), texts
+    assert "takes out turn 1: (no prompt)" in texts[1]
+
+
+def test_the_prompts_of_a_blame_have_the_room_that_there_is(
+    cli: CommandLine, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = CheckpointManager()
+    manager.new_turn("session", prompt="a prompt that is somewhat longer than a narrow terminal has room for")
+    manager.ensure_checkpoint(project)
+    (project / "README.md").write_text("by the agent\n")
+    manager.end_turn()
+    assert "longer than a narrow" not in cli("blame", "README.md").out
+    monkeypatch.setenv("COLUMNS", "210")
+    assert "a prompt that is somewhat longer than a narrow terminal has room for" in cli("blame", "README.md").out
+
+
+def test_a_project_whose_directory_is_gone_says_so(turns: CommandLine, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_text("x\n")
+    CheckpointManager().snapshot(other)
+    assert "(gone)" not in turns("list", "--all-projects").out
+    (other / "file").unlink()
+    other.rmdir()
+    lines = [line for line in turns("list", "--all-projects").out.splitlines() if "(gone)" in line]
+    assert len(lines) == 1 and lines[0].endswith("/other (gone)")
+
+
+def test_a_session_of_two_projects_says_so(cli: CommandLine, project: Path, tmp_path: Path) -> None:
+    manager = CheckpointManager()
+    for number, directory in enumerate((project, tmp_path / "other")):
+        directory.mkdir(exist_ok=True)
+        manager.new_turn("session", prompt=f"turn {number}")
+        manager.ensure_checkpoint(directory)
+        (directory / "file").write_text("x\n")
+        manager.end_turn()
+    assert "turns    2, in 2 projects" in cli("sessions", "show", "session").out
+
+
+def test_a_wrong_status_of_a_session_is_the_fault_of_the_call(turns: CommandLine) -> None:
+    CheckpointManager().end_session("0a1b2c3d-4e5f", "foo")  # type: ignore[arg-type]
+    (failure,) = turns.json("status", "--store")["failures"]
+    assert "'foo' is not one of" in failure["what"] and failure["advice"].startswith("correct the call")
+
+
+def test_the_hooks_that_status_runs_itself_are_not_what_happened(turns: CommandLine, project: Path) -> None:
+    event = {"hook_event_name": "PreToolUse", "tool_name": "Write", "session_id": "s", "cwd": str(project)}
+    command = [sys.executable, "-m", "shadowsnap", "hook", "claude"]
+    tool, probe = {"tool_input": {"file_path": str(project / "x")}}, {"hook_event_name": "shadowsnap-probe"}
+    for given in ({**event, **tool}, {**event, **probe}):
+        subprocess.run(command, input=json.dumps(given).encode(), cwd=project, check=True, capture_output=True)
+    assert {each["status"] for each in read_log()} >= {"taken", "probe"}
+    assert all(each["status"] != "probe" for each in turns.json("status", "--store")["hooks"])
+
+
 # --- wrong words ------------------------------------------------------------------------------------------------
 
 
@@ -242,6 +307,27 @@ def test_delete_shows_first_what_would_go(turns: CommandLine) -> None:
     assert "2 checkpoints would be gone" in turns("delete", "2", "3", "--dry-run").out
     assert turns.ids() == before
     assert "--dry-run shows what it would do" in error(turns, "delete", "2", code=4)
+
+
+def test_usage_is_one_line_in_plain_words(turns: CommandLine) -> None:
+    texts = [error(turns, "sessions", *words, code=2) for words in (("--limit", "x"), ("foo",))]
+    assert len({text.partition("usage: ")[2] for text in texts}) == 1
+    assert "usage: shadowsnap report -o FILE [--session ID]" in error(turns, "report", code=2)
+    assert turns("purge", "--help").out.startswith("usage: shadowsnap purge PATH... [-n]")
+    for words, text in (
+        (("sessions", "foo"), "'foo' is none of list, show / "),
+        (("revert", "1", "--on-conflict", "x"), "--on-conflict 'x' is none of keep, markers, theirs / "),
+        (("list", "--limit", "x"), "--limit 'x' is not a whole number / "),
+        (("prune", "--retention-days", "x"), "--retention-days 'x' is not a number / "),
+        (("completion",), "missing: bash|zsh|fish|offer / "),
+        (("cat", "1"), "missing: PATH / "),
+        (("version",), "there is no command 'version' / shadowsnap --version shows it"),
+    ):
+        assert error(turns, *words, code=2).startswith(text), words
+
+
+def test_a_question_that_cannot_be_asked_says_how_much_would_go(turns: CommandLine) -> None:
+    assert f"{len(turns.ids())} checkpoints would be gone" in error(turns, "clear", code=4)
 
 
 # --- the machine ------------------------------------------------------------------------------------------------

@@ -437,6 +437,7 @@ def test_ctrl_c_at_a_question_is_130(cli: CommandLine, project: Path, words: tup
     code, screen = cli.terminal(*words, answers=[(question, "\x03")])
     assert code == 130
     assert "interrupted; nothing was left half done" in screen and "Traceback" not in screen
+    assert any(re.match(r"(\x1b\[\d+m)?error:", line) for line in screen.splitlines())  # not behind the question
     assert manifest(project) == before
 
 

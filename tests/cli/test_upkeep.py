@@ -414,7 +414,7 @@ def test_clear_all_lets_go_of_everything(history: CommandLine, tmp_path: Path) -
     other.mkdir()
     (other / "x").write_text("x")
     history("-C", str(other), "snap")
-    assert "every checkpoint would be gone" in history("clear", "--all", code=4).err
+    assert "4 checkpoints would be gone" in history("clear", "--all", code=4).err
     history("clear", "--all", "--yes")
     assert history.json("list", "--all-projects")["timelines"] == []
 

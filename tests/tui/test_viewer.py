@@ -60,6 +60,13 @@ def right(screen: str) -> str:
     return "\n".join(line.partition("│")[2].rstrip() for line in screen.splitlines() if "│" in line)
 
 
+def test_a_project_whose_directory_is_gone_says_so(fresh: Shop) -> None:
+    fresh.tell()
+    assert [row.text.plain.endswith(" (gone)") for row in viewer.project_rows(fresh.manager, 80)] == [False]
+    shutil.rmtree(fresh.directory)
+    assert [row.text.plain.endswith(" (gone)") for row in viewer.project_rows(fresh.manager, 80)] == [True]
+
+
 # --- looking ------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -84,6 +85,8 @@ def load_command(name: str) -> Command:
             return _load_module(module)[name]
     close = get_close_matches(name, command_names(), 1)
     hint = f"did you mean {close[0]}?" if close else "shadowsnap help lists the commands"
+    if name in ("version", "-v", "-V"):
+        hint = "shadowsnap --version shows it"
     raise WrongUsage(why=f"there is no command {name!r}", hint=hint)
 
 
@@ -289,7 +292,8 @@ def command_parser(command: Command) -> argparse.ArgumentParser:
     shared.add_argument("-C", dest="directory", metavar="DIR", action="append", default=[], help=texts["-C DIR"])
     for option in ("--json", "--no-color"):
         shared.add_argument(option, action="store_true", help=texts[option])
-    parser.usage = _wrap_paragraphs(usage(parser), _WIDTH - len("usage: "), " " * 9)
+    parser.usage_line = usage(parser)
+    parser.usage = _wrap_paragraphs(parser.usage_line, _WIDTH - len("usage: "), " " * 9)
     return parser
 
 
@@ -328,9 +332,12 @@ def usage(parser: argparse.ArgumentParser) -> str:
     for action in command_arguments(parser):
         word = placeholder(action)
         if action.option_strings:
-            parts.append(f"[{action.option_strings[0]}{'' if action.nargs == 0 else f' {word}'}]")
+            part = f"{action.option_strings[0]}{'' if action.nargs == 0 else f' {word}'}"
+            parts.append(part if action.required else f"[{part}]")
         else:
             shapes = {"?": f"[{word}]", "*": f"[{word}...]", "+": f"{word}..."}
+            if action.dest in getattr(parser, "needed", ()):
+                shapes["*"] = shapes["+"]
             parts.append(shapes.get(str(action.nargs), word))
     return " ".join([parser.prog, *parts, *getattr(parser, "usage_end", ())])
 
@@ -366,9 +373,31 @@ def takes_paths(parser: argparse.ArgumentParser) -> bool:
     return "PATH" in end or any(each.dest == "paths" and each.metavar == "PATH" for each in parser._actions)
 
 
+_CHOICE = re.compile(r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)")
+_NUMBER = re.compile(r"argument (\S+): invalid (int|float) value: (.+)")
+_REQUIRED = "the following arguments are required: "
+
+
 class _Parser(argparse.ArgumentParser):
+    usage_line = ""
+    """The usage, as it was before argparse changed arguments to parse them one kind at a time."""
+
     def error(self, message: str) -> NoReturn:
-        hint = f"usage: {usage(self)}"
+        hint, message = f"usage: {self.usage_line or usage(self)}", self._in_plain_words(message)
         if message.startswith("unrecognized arguments:") and "PATH" in "".join(getattr(self, "usage_end", ())):
             hint = f"put -- before paths; {hint}"
         raise WrongUsage(why=message, hint=hint)
+
+    def _in_plain_words(self, message: str) -> str:
+        names = {each.dest: placeholder(each) for each in self._actions}
+        if choice := _CHOICE.fullmatch(message):
+            choices = choice[3].replace("'", "")
+            option = f"{choice[1]} " if choice[1].startswith("-") else ""
+            return f"{option}{choice[2]} is none of {choices}"
+        if number := _NUMBER.fullmatch(message):
+            kind = "whole number" if number[2] == "int" else "number"
+            return f"{number[1]} {number[3]} is not a {kind}"
+        if message.startswith(_REQUIRED):
+            needed = message.removeprefix(_REQUIRED).split(", ")
+            return f"missing: {', '.join(names.get(each, each) for each in needed)}"
+        return message

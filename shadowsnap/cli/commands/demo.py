@@ -19,6 +19,7 @@ from typing import Any
 from shadowsnap.agents.install import install, program_words
 from shadowsnap.cli.commands import Command, Context
 from shadowsnap.cli.commands.timeline import timeline_view
+from shadowsnap.cli.tables import change_lines
 from shadowsnap.cli.ui import Ui
 from shadowsnap.errors import GitMissing
 from shadowsnap.manager import CheckpointManager
@@ -201,7 +202,7 @@ class _Demo:
     def _compare(self, number: int) -> str:
         self._title(f"6. What turn {number} did: shadowsnap diff {number} --stat")
         diff = self._manager.diff(self._project, number, f"{number}:after")
-        self._show(*(f"{change.status:<10} {change.path}" for change in diff.changes))
+        self._show(*change_lines(diff.changes, _Plain().width, _Plain().ink))
         return diff.text
 
     def _go_back_and_forth(self, number: int, lost: dict[str, bytes]) -> bool:

@@ -352,7 +352,7 @@ class BlameCommand(Command):
         if args.porcelain:
             context.ui.raw(b"".join(_porcelain(lines, path)))
             return 0
-        context.ui.page("".join(f"{row}\n" for row in _blame_rows(lines, context.ui.ink)))
+        context.ui.page("".join(f"{row}\n" for row in _blame_rows(lines, context.ui.ink, context.ui.width)))
         return 0
 
 
@@ -376,10 +376,9 @@ def _lines_in_range(lines: Sequence[BlamedLine], word: str) -> Sequence[BlamedLi
     return lines[first - 1 : end]
 
 
-def _blame_rows(lines: Sequence[BlamedLine], ink: Ink) -> Iterator[str]:
-    cells = aligned(
-        [(_author_text(line.author), cut(one_line(line.author.prompt or ""), _PROMPT_WIDTH)) for line in lines]
-    )
+def _blame_rows(lines: Sequence[BlamedLine], ink: Ink, width: int) -> Iterator[str]:
+    room = max(_PROMPT_WIDTH, width // 3)
+    cells = aligned([(_author_text(line.author), cut(one_line(line.author.prompt or ""), room)) for line in lines])
     digits = len(str(lines[-1].line)) if lines else 1
     for line, (who, prompt) in zip(lines, cells, strict=True):
         style = {"turn": "cyan", "person": "green"}.get(line.author.who, "dim")

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.agents.install import Installed, installed
-from shadowsnap.agents.state import AgentState, ProjectAgent, checked_states, project_agents, writable_folders
+from shadowsnap.agents.state import (
+    PROBED,
+    AgentState,
+    ProjectAgent,
+    checked_states,
+    project_agents,
+    writable_folders,
+)
 from shadowsnap.base import config_file
 from shadowsnap.cli.commands import Command, Context, add_plan_options
 from shadowsnap.cli.commands.timeline import heading
@@ -194,7 +201,8 @@ def _show_store(context: Context) -> int:
     exposed = exposure(Path(status.base), [context.workdir], writable_folders())
     if exposed and not any(text.startswith("the store lies ") for text in status.warnings):
         status = replace(status, warnings=(exposed, *status.warnings))
-    hooks = read_log(_HOOKS_READ)
+    # status and doctor run the hooks themselves, to see that they answer: that is not what happened here.
+    hooks = [each for each in read_log(_HOOKS_READ) if each.get("status") != PROBED]
     helper = running_helper(status.base)
     data = {
         **status.to_dict(),
@@ -584,6 +592,7 @@ class PurgeCommand(Command):
         parser.add_argument(
             "paths", metavar="PATH", nargs="*", help="files or directories, as checkpoints hold them"
         )
+        parser.needed = ("paths",)  # type: ignore[attr-defined]  # also after --, which argparse does not see
         add_plan_options(parser)
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
@@ -668,7 +677,9 @@ def clear_after_asking(
         return ui.answer(plan.to_dict(), lines)
     if not plan.items:
         return ui.answer(operation(False).to_dict(), "nothing to clear")
-    if not args.yes and not ui.confirm(f"clear {what} for good?", lines, f"{what} would be gone"):
+    number = sum(item.checkpoints for item in plan.items)
+    gone = f"{count(number, 'checkpoint')} would be gone" if number else f"{what} would be gone"
+    if not args.yes and not ui.confirm(f"clear {what} for good?", lines, gone):
         return ui.cancelled()
     with context.working("clearing"):
         report = operation(False)

@@ -23,6 +23,7 @@ from shadowsnap.cli.tables import (
     moment_text,
     patch_lines,
     prompt_of,
+    state_name,
     tilde,
     timeline_lines,
 )
@@ -156,7 +157,9 @@ def _list_every_project(args: argparse.Namespace, context: Context) -> int:
             found = {"entries": entries[:limit], "more": len(entries) - len(rows)}
         if rows:
             timelines.append({"workdir": str(workdir), **found})
-            lines += [ui.ink("bold", cut_path(tilde(workdir), ui.width)), *rows]
+            gone = "" if workdir.is_dir() else " (gone)"
+            path = ui.ink("bold", cut_path(tilde(workdir), ui.width - len(gone)))
+            lines += [f"{path}{ui.ink('yellow', gone)}", *rows]
             lines += [*([f"({found['more']} more)"] if found["more"] else []), ""]
     if not timelines:
         _check_session(args, context)
@@ -391,7 +394,8 @@ class LabelCommand(Command):
         if (args.name is None) != args.remove:
             raise WrongUsage(why="give either a NAME or --remove")
         target = context.checkpoint(args.ref)
-        name, about = describe_state(args.ref, target, context.manager.timeline(context.workdir))
+        entries = context.manager.timeline(context.workdir)
+        name, (_, about) = state_name(args.ref, target, entries), describe_state(args.ref, target, entries)
         checkpoint = context.manager.label(context.workdir, target.id, args.name)
         called = f"is called {one_line(checkpoint.label)}" if checkpoint.label else "has no label"
         text = cut(f"{name} {called}{f': {about}' if about else ''}", context.ui.width)
@@ -415,9 +419,12 @@ def _set_pins(words: list[str], context: Context, *, pinned: bool) -> int:
     chosen = [context.checkpoint(word) for word in words]
     change = context.manager.pin if pinned else context.manager.unpin
     entries = context.manager.timeline(context.workdir)
-    states = [describe_state(word, each, entries) for word, each in zip(words, chosen, strict=True)]
-    verb = "pinned" if pinned else "unpinned"
-    lines = [cut(f"{verb} {name}{f': {about}' if about else ''}", context.ui.width) for name, about in states]
+    verb, already = ("pinned", "was pinned already") if pinned else ("unpinned", "was not pinned")
+    lines = []
+    for word, each in zip(words, chosen, strict=True):
+        name, (_, about) = state_name(word, each, entries), describe_state(word, each, entries)
+        done = f"{name} {already}" if each.pinned == pinned else f"{verb} {name}"
+        lines.append(cut(f"{done}{f': {about}' if about else ''}", context.ui.width))
     changed = [change(context.workdir, checkpoint.id) for checkpoint in chosen]
     return context.ui.answer({"checkpoints": changed}, lines)
 
@@ -519,6 +526,9 @@ def session_lines(session: Session, width: int, ink: Ink) -> Iterator[str]:
     for name, moment in (("began", session.started), ("ended", session.ended)):
         if moment:
             yield f"{name:8} {moment_text(moment)}"
+    projects = {place.workdir for turn in session.turns for place in turn.places}
+    if len(projects) > 1:
+        yield f"{'turns':8} {len(session.turns)}, in {count(len(projects), 'project')}"
     for turn in session.turns:
         yield ""
         yield from _turn_lines(turn, width)
