@@ -121,16 +121,20 @@ def entry_changes(entry: Entry) -> str:
         return "no changes"
     if entry.files_deleted == files:
         return f"{count(files, 'file')} deleted"
+    return _counts_text(files, more, less)
+
+
+def _counts_text(files: int, more: int, less: int) -> str:
     signs = [f"+{more}" if more else "", f"-{less}" if less else ""]
     return ", ".join(part for part in (count(files, "file"), " ".join(filter(None, signs))) if part)
 
 
 def going_back_text(entry: Entry) -> str:
-    """`2 back, 1 changed, 1 deleted`: what going back would do, of an entry of `ways_back`."""
+    """`2 back, 1 overwritten, 1 deleted`: what going back would do, of an entry of `ways_back`."""
     if entry.files_changed is None:
         return ""
     back, gone = entry.files_added or 0, entry.files_deleted or 0
-    parts = ((back, "back"), (entry.files_changed - back - gone, "changed"), (gone, "deleted"))
+    parts = ((back, "back"), (entry.files_changed - back - gone, "overwritten"), (gone, "deleted"))
     return ", ".join(f"{number} {what}" for number, what in parts if number) or "as now"
 
 
@@ -179,15 +183,13 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def checkpoint_changes(checkpoint: Checkpoint) -> str:
-    """`+12 -3 in 2 files`, against the checkpoint before it."""
+    """`2 files, +12 -3`, against the checkpoint before it."""
     if checkpoint.scope == "paths":
         return "named files only"
     files, more, less = checkpoint.files_changed, checkpoint.insertions, checkpoint.deletions
     if files is None:
         return ""
-    if files == 0:
-        return "same content"
-    return f"+{more} -{less} in {count(files, 'file')}" if more or less else count(files, "file")
+    return "no changes" if files == 0 else _counts_text(files, more or 0, less or 0)
 
 
 def checkpoint_title(checkpoint: Checkpoint) -> str:

@@ -186,6 +186,7 @@ def test_a_state_is_not_shown_as_what_the_turn_after_it_did(turns: CommandLine) 
         assert "before turn 2:\n" in out
     assert "changed since the checkpoint before it:" in out
     listed = turns("list", "--checkpoints").out
+    assert "  1 file, +1" in listed and "in 1 file" not in listed  # counted as in the timeline
     assert "before turn 1: write notes" in listed
 
 

@@ -232,7 +232,7 @@ def test_the_first_row_of_the_picker_leaves_everything_as_it_is(
     assert code == 0
     lines = ageless(screen).splitlines()
     assert lines[0].startswith("  @            (now) leave everything as it is: 3 files differ")
-    assert lines[1].startswith("  1  now       start ") and lines[1].endswith("  1 back, 1 changed, 1 deleted")
+    assert lines[1].startswith("  1  now       start ") and lines[1].endswith("  1 back, 1 overwritten, 1 deleted")
     assert lines[2] == "1 row"
     assert lines[-1] == "everything is left as it is"
     assert max(map(len, lines[:-2])) <= 80
