@@ -4,7 +4,7 @@ Importing this package imports almost nothing: it is started once per tool call 
 hooks, so the names below are loaded on first use. Type checkers find them in `__init__.pyi`.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOMES = {
     "AsyncCheckpointManager": "aio",

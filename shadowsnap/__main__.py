@@ -14,9 +14,13 @@ def main() -> int:
 
         return hook(words[1:])
 
-    from shadowsnap.cli.main import main as command_line
+    try:
+        from shadowsnap.cli.main import main as command_line
 
-    return command_line(words)
+        return command_line(words)
+    except KeyboardInterrupt:  # while modules were imported: nothing was begun
+        print("error: interrupted; nothing was left half done", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -218,7 +218,7 @@ class Access:
         """The store and a project that has checkpoints."""
         store, project = self.store_to_look_in(), project_of(working_dir)
         if store is None:
-            raise NoSuchProject(workdir=project.workdir)
+            raise _no_checkpoints(project)
         self.catch_up(store)
         if newest_name(store, project) is None:
             record = read_record(store, project)
@@ -226,7 +226,7 @@ class Access:
                 raise CheckpointsLost(workdir=project.workdir)
             if isinstance(place := record.get("set_aside"), str) and place:
                 raise CheckpointsSetAside(workdir=project.workdir, place=place)
-            raise NoSuchProject(workdir=project.workdir)
+            raise _no_checkpoints(project)
         return store, project
 
     def project_around(self, path: PathLike) -> Path:
@@ -345,6 +345,13 @@ class Access:
             raise problem
         self.emit("Healed", project.workdir, checkup=healed, problem=problem)
         return f"repaired: {', '.join(sorted({finding.code for finding in healed.repaired}))}"
+
+
+def _no_checkpoints(project: Project) -> NoSuchProject:
+    if os.path.lexists(project.workdir):
+        return NoSuchProject(workdir=project.workdir)
+    hint = "shadowsnap list --all-projects shows the directories that have some"
+    return NoSuchProject(workdir=f"{project.workdir}, which does not exist", hint=hint)
 
 
 def check_there(project: Project) -> None:

@@ -88,6 +88,8 @@ class StoreTooNew(ShadowsnapError):
 class StoreUnusable(ShadowsnapError):
     """the store at {path} cannot be used: {why}"""
 
+    hint = "check the path and its permissions; SHADOWSNAP_HOME or the setting base names another place"
+
 
 class DiskFull(ShadowsnapError):
     """no space is left on the disk that holds {path}"""
@@ -155,10 +157,10 @@ class CheckpointsSetAside(ShadowsnapError):
 
 
 class NoSuchProject(ShadowsnapError):
-    """no checkpoint was ever taken of {workdir}"""
+    """there are no checkpoints of {workdir}"""
 
     exit_code = 3
-    hint = "take one first, or go to the directory that has some"
+    hint = "shadowsnap snap takes one; shadowsnap install AGENT lets your agent take them"
 
 
 class NoSuchCheckpoint(ShadowsnapError):
@@ -225,9 +227,16 @@ class PathRefused(ShadowsnapError):
 
 
 class NoSuchPath(ShadowsnapError):
-    """{path!r} is neither in checkpoint {ref} nor among the captured files now"""
+    """{path!r} is neither in {ref} nor among the captured files now"""
 
     exit_code = 3
+    hint = "shadowsnap ls REF lists the files of a state"
+
+
+class NotAFile(NoSuchPath):
+    """{path!r} is a directory in {state}"""
+
+    hint = "shadowsnap ls lists what is in it"
 
 
 class NotCaptured(NoSuchPath):
@@ -299,6 +308,18 @@ class NoSuchTurn(ShadowsnapError):
     hint = "shadowsnap list shows the numbers"
 
 
+class NumberDropped(NoSuchTurn):
+    """number {number} of {workdir} is not kept any more"""
+
+    hint = "a limit or `shadowsnap delete` dropped it; shadowsnap list shows what is left"
+
+
+class NotATurn(NoSuchTurn):
+    """number {number} of {workdir} is a snapshot, and only turns can be taken out"""
+
+    hint = "restore goes back to a snapshot; shadowsnap list shows the turns"
+
+
 class NoSuchSession(ShadowsnapError):
     """nothing is known of a session {session_id!r}"""
 
@@ -307,7 +328,7 @@ class NoSuchSession(ShadowsnapError):
 
 
 class NoConversation(ShadowsnapError):
-    """no conversation is kept with checkpoint {ref}{why}"""
+    """no conversation is kept with {ref}{why}"""
 
     exit_code = 3
     hint = "shadowsnap sessions show ID lists the turns that have one"
@@ -336,7 +357,7 @@ class ReportRefused(ShadowsnapError):
     """nothing was written to {path}: {why}"""
 
     exit_code = 4
-    hint = "name another file, or -o - for the standard output"
+    hint = "name another file, or -o - for the standard output; --force replaces a plain file"
 
 
 class BisectFailed(ShadowsnapError):
@@ -447,6 +468,12 @@ class WrongUsage(ShadowsnapError):
     hint = "shadowsnap help lists the commands, shadowsnap help COMMAND explains one"
 
 
+class OutputFailed(ShadowsnapError):
+    """the answer could not be written: {why}"""
+
+    hint = "the command itself was carried out"
+
+
 class NoSuchTopic(ShadowsnapError):
     """there is no documentation on {topic!r}, only on {topics}"""
 
@@ -457,14 +484,14 @@ class NotConfirmed(ShadowsnapError):
     """nothing was changed: {why}"""
 
     exit_code = 4
-    hint = "--yes does it without asking; where there is --dry-run, that shows what it would do"
+    hint = "--yes does it without asking; --dry-run shows what it would do"
 
 
 class PinnedCheckpoint(ShadowsnapError):
-    """checkpoint {ref} is pinned"""
+    """{ref} is pinned"""
 
     exit_code = 4
-    hint = "unpin it first"
+    hint = "unpin it first: shadowsnap unpin REF"
 
 
 class Interrupted(ShadowsnapError):

@@ -446,8 +446,9 @@ class AgentLoop:
             job()
         except Exception as problem:  # promise 4
             try:
-                what = f"a session could not be recorded: {type(problem).__name__}: {problem}"
-                append_trouble(self.settings.resolved_base(), kind="session", what=what[:2000], advice="")
+                error = type(problem).__name__
+                what = f"a session could not be recorded: {error}: {problem}"[:2000]
+                append_trouble(self.settings.resolved_base(), kind="session", what=what, error=error, advice="")
             except Exception:  # a log that cannot be written must not stop an agent
                 pass
 

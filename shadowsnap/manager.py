@@ -34,7 +34,7 @@ from shadowsnap.errors import (
     RevertRefused,
     ShadowsnapError,
 )
-from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.git.objects import EMPTY_TREE, count_objects
 from shadowsnap.git.refs import read_refs
 from shadowsnap.loop import AgentLoop, TurnStatus, as_list, why_unusable
 from shadowsnap.model import (
@@ -310,7 +310,7 @@ class CheckpointManager:
         def log() -> None:
             wanted = session_id if session_id is not None else self._loop.turn.session_id
             if status not in timelines.SESSION_STATUSES:
-                raise ValueError(f"{status!r} is not one of {', '.join(timelines.SESSION_STATUSES)}")
+                raise BadArguments(what=f"{status!r} is not one of {', '.join(timelines.SESSION_STATUSES)}")
             store = Store(self.settings.resolved_base(), self.settings.fsync)
             if not wanted or not store.git_dir.is_dir():
                 return
@@ -794,7 +794,7 @@ class CheckpointManager:
             whole = self._session_id(whole, project_of(working_dir))
         found = timelines.read_sessions(store, self._access.deadline(), self._session_id(whole))
         if not found:
-            raise NoSuchSession(session_id=str(session_id))
+            raise NoSuchSession(session_id=str(session_id), hint=timelines.short_part_hint(str(session_id)))
         return found[0]
 
     def sessions(
@@ -899,7 +899,7 @@ class CheckpointManager:
             target = self._access.resolve(store, project, ref)
             found, lacking = self._conversation_at(store, project, target, session_id)
             if found is None:
-                raise NoConversation(ref=target.short_id, why=lacking)
+                raise NoConversation(ref=f"checkpoint {target.short_id}", why=lacking)
             return RestoreResult(target, applied=not dry_run, conversation=found)
         with self._access.opened(store, project, "restore", lasting=not dry_run) as (space, recovered):
             target = self._access.resolve(store, project, ref)
@@ -985,6 +985,9 @@ class CheckpointManager:
             if session_id is not None:
                 session_id = self._session_id(session_id, project)
                 work, what = work_of_session(history, past, session_id), f"session {session_id}"
+                if not work:
+                    hint = timelines.short_part_hint(session_id) or NoSuchSession.hint
+                    raise NoSuchTurn(workdir=project.workdir, what=f"a turn of {what}", hint=hint)
             else:
                 work, what = work_of_turn(history, past, turn or 0), f"turn {turn}"
             why = restores.Why("revert", turn=turn, session_id=session_id)
@@ -1169,9 +1172,10 @@ class CheckpointManager:
                 pass  # an interrupted restore is finished now
         self._lanes.forget_pulled(store, project)
         lane_records.note_removal(store, project.id)
+        before = count_objects(store.git(self._access.deadline())).bytes
         taken = self._take_out(project.workdir, wanted)
         deadline = self._access.long_deadline()
-        return clearing.finish(store, project, taken, deadline, self._access.waiting(store))
+        return clearing.finish(store, project, taken, deadline, self._access.waiting(store), before)
 
     @retry_after_repair
     def _take_out(self, working_dir: PathLike, paths: Sequence[bytes]) -> PurgeResult:

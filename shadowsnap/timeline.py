@@ -590,6 +590,11 @@ def session_by_part(store: Store, deadline: Deadline, part: str, project: Projec
     return fitting[0] if fitting else part
 
 
+def short_part_hint(part: str) -> str | None:
+    """What to do if a part of a session's id is too short to be looked for."""
+    return f"give at least {_SHORTEST_PART} characters of its id" if len(part) < _SHORTEST_PART else None
+
+
 _SHORTEST_ID = 8
 
 

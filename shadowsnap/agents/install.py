@@ -260,8 +260,11 @@ def _prepare_status_line(edit: Edit, text: str | None, wanted: bool) -> str:
     return ""
 
 
+_BY_HAND = "correct the file, or take the hook out by hand: it is what has `shadowsnap` in it"
+
+
 def _plan_uninstall(edit: Edit) -> FileChange:
-    before = _content_of(edit)
+    before = _content_of(edit, _BY_HAND)
     try:
         text = decoded(before)
         if text is None or not edit.has(text):
@@ -270,7 +273,7 @@ def _plan_uninstall(edit: Edit) -> FileChange:
         _prepare_status_line(edit, text, False)
         after = _text_without_ours(edit, text)
     except ValueError as problem:
-        raise SettingsRefused(path=edit.path, why=problem) from problem
+        raise SettingsRefused(path=edit.path, why=problem, hint=_BY_HAND) from problem
     return FileChange(edit.path, before, _encoded(after), edit.executable, True)
 
 
@@ -323,11 +326,11 @@ def _backup(path: Path) -> Path:
     return path.with_name(path.name + BACKUP)
 
 
-def _content_of(edit: Edit) -> bytes | None:
+def _content_of(edit: Edit, hint: str | None = None) -> bytes | None:
     try:
         return read_settings(edit.path)
     except ValueError as problem:
-        raise SettingsRefused(path=edit.path, why=problem) from problem
+        raise SettingsRefused(path=edit.path, why=problem, hint=hint) from problem
 
 
 def _encoded(text: str | None) -> bytes | None:

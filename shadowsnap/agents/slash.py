@@ -21,6 +21,8 @@ from shadowsnap.cli.tables import (
     result_counts,
     result_title,
     timeline_lines,
+    turn_number,
+    turn_of,
 )
 from shadowsnap.cli.text import count, cut, safe
 from shadowsnap.cli.ui import Ink
@@ -190,9 +192,10 @@ class RollbackCommand:
         return replace(answer, text=f"{answer.text}\n{_conversation(result)}") if result.conversation else answer
 
     def _turn(self, words: list[str]) -> Answer:
-        if len(words) != 1 or not (words[0].isascii() and words[0].isdigit()):
+        if len(words) != 1:
             raise _usage_error("/rollback turn needs the number of a turn; the list has them")
-        return _revert_answer("turn", "took out", self.manager.revert(self.working_dir, turn=int(words[0])))
+        number = turn_number(self.manager, self.working_dir, words[0])
+        return _revert_answer("turn", "took out", self.manager.revert(self.working_dir, turn=number))
 
     def _session(self, words: list[str]) -> Answer:
         _expect_end(words[1:])
@@ -213,11 +216,11 @@ class RollbackCommand:
         if not 1 <= len(words) <= 2:
             raise _usage_error("/rollback diff needs the number of a turn, or two states")
         first, second, what = words[0], words[1] if len(words) == 2 else "@", ""
-        if len(words) == 1 and first.isdigit():
-            entries = self.manager.timeline(self.working_dir)
-            entry = next((each for each in entries if each.number == int(first)), None)
-            if entry is not None and entry.kind == "turn" and entry.after is not None:
-                second, what = entry.after, f"what turn {first} did"
+        if len(words) == 1:
+            target = self.manager.get(self.working_dir, first)
+            entry = turn_of(first, target, self.manager.timeline(self.working_dir))
+            if entry is not None and entry.after is not None:
+                second, what = entry.after, f"what turn {entry.number} did"
         diff = self.manager.diff(self.working_dir, first, None if second == "@" else second)
         what = what or f"from {first} to {'the files as they are now' if second == '@' else second}"
         if not diff:

@@ -8,9 +8,17 @@ import traceback
 from collections.abc import Sequence
 
 from shadowsnap import __version__
-from shadowsnap.cli.commands import Context, command_parser, load_command, parse, split_words, top_help
+from shadowsnap.cli.commands import (
+    Context,
+    command_parser,
+    load_command,
+    parse,
+    split_words,
+    takes_paths,
+    top_help,
+)
 from shadowsnap.cli.ui import Ui
-from shadowsnap.errors import Interrupted, NoSuchProject, ShadowsnapError
+from shadowsnap.errors import Interrupted, NoSuchProject, OutputFailed, ShadowsnapError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,6 +54,7 @@ def _run(words: list[str], ui: Ui) -> int:
         return ui.answer({"help": parser.format_help()})
     args = parse(parser, rest)
     context = Context(ui, [*directories, *args.directory])
+    context.takes_paths = takes_paths(parser)
     try:
         return command.run(args, context) or 0
     except NoSuchProject:
@@ -70,12 +79,14 @@ def _fail(ui: Ui, problem: BaseException) -> int:
         known = isinstance(problem, OSError)
         hint = "" if known else "this should not happen; SHADOWSNAP_DEBUG=1 shows where it did"
         record, code = {"type": type(problem).__name__, "message": str(problem), "hint": hint}, 1
+    if isinstance(problem, OutputFailed):
+        ui.json = False  # stdout does not work: stderr may
     try:
         if os.environ.get("SHADOWSNAP_DEBUG"):
             ui.say("".join(traceback.format_exception(problem)))
         ui.show_error(record)
         ui.flush()
-    except OSError:  # stdout or stderr may be what failed
+    except (OSError, OutputFailed):  # stdout or stderr may be what failed
         _discard_output()
     return code
 

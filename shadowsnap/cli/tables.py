@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -11,15 +12,17 @@ from pathlib import Path
 from shadowsnap.cli.commands import Context
 from shadowsnap.cli.text import age, ago, columns, count, cut, cut_path, one_line, pad, safe
 from shadowsnap.cli.ui import Ink
-from shadowsnap.errors import NotCaptured
+from shadowsnap.errors import NoSuchPath, NotCaptured, WrongUsage
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import TAKEN_BACK, Change, Checkpoint, Diff, Entry, Kept, Now, RestoreResult
 from shadowsnap.results import RemoteStatus
+from shadowsnap.store.checkpoints import LAST
 
 _LEAST_TEXT = 12
 _LEAST_PATH = 20
 _MOST_SHOWN = 20
 """Paths of each kind that are shown of a plan."""
+NO_PROMPT = "(no prompt)"
 _NUMBER = 3
 _AGE = 8
 _STATUS_SHOWN = ("running", "interrupted", *TAKEN_BACK)
@@ -100,8 +103,13 @@ def entry_text(entry: Entry) -> str:
     elif entry.kind == "restore":
         text = f"({entry.reason})"
     else:
-        text = one_line(entry.prompt or entry.reason or "(no prompt)")
+        text = entry_about(entry)
     return f"{label}{pinned}{status}{text}"
+
+
+def entry_about(entry: Entry) -> str:
+    """What was asked in a turn, or why a snapshot was taken."""
+    return one_line(entry.prompt or "") or (NO_PROMPT if entry.kind == "turn" else one_line(entry.reason))
 
 
 def entry_changes(entry: Entry) -> str:
@@ -113,16 +121,20 @@ def entry_changes(entry: Entry) -> str:
         return "no changes"
     if entry.files_deleted == files:
         return f"{count(files, 'file')} deleted"
+    return _counts_text(files, more, less)
+
+
+def _counts_text(files: int, more: int, less: int) -> str:
     signs = [f"+{more}" if more else "", f"-{less}" if less else ""]
     return ", ".join(part for part in (count(files, "file"), " ".join(filter(None, signs))) if part)
 
 
 def going_back_text(entry: Entry) -> str:
-    """`2 back, 1 changed, 1 deleted`: what going back would do, of an entry of `ways_back`."""
+    """`2 back, 1 overwritten, 1 deleted`: what going back would do, of an entry of `ways_back`."""
     if entry.files_changed is None:
         return ""
     back, gone = entry.files_added or 0, entry.files_deleted or 0
-    parts = ((back, "back"), (entry.files_changed - back - gone, "changed"), (gone, "deleted"))
+    parts = ((back, "back"), (entry.files_changed - back - gone, "overwritten"), (gone, "deleted"))
     return ", ".join(f"{number} {what}" for number, what in parts if number) or "as now"
 
 
@@ -171,21 +183,20 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def checkpoint_changes(checkpoint: Checkpoint) -> str:
-    """`+12 -3 in 2 files`, against the checkpoint before it."""
+    """`2 files, +12 -3`, against the checkpoint before it."""
     if checkpoint.scope == "paths":
         return "named files only"
     files, more, less = checkpoint.files_changed, checkpoint.insertions, checkpoint.deletions
     if files is None:
         return ""
-    if files == 0:
-        return "same content"
-    return f"+{more} -{less} in {count(files, 'file')}" if more or less else count(files, "file")
+    return "no changes" if files == 0 else _counts_text(files, more or 0, less or 0)
 
 
 def checkpoint_title(checkpoint: Checkpoint) -> str:
-    """The label of a checkpoint, and its prompt or else its reason."""
+    """The label of a checkpoint, which turn it is the state before, and its prompt or else its reason."""
     label = f"[{one_line(checkpoint.label)}] " if checkpoint.label else ""
-    return label + one_line(prompt_of(checkpoint) or checkpoint.reason)
+    place = f"before turn {checkpoint.turn}: " if checkpoint.kind == "turn" and checkpoint.turn else ""
+    return label + place + one_line(prompt_of(checkpoint) or checkpoint.reason)
 
 
 def prompt_of(checkpoint: Checkpoint) -> str:
@@ -356,12 +367,13 @@ def exchanged_lines(out: Sequence[Entry], back: Sequence[Entry], unseen: int) ->
 
 def _exchange_lines(verb: str, entries: Sequence[Entry], unseen: int) -> Iterator[str]:
     for entry in (entry for entry in entries if entry.kind == "turn" and entry.files_changed != 0):
-        about = one_line(entry.prompt or entry.reason)
-        yield f"{verb} turn {entry.number}{f': {about}' if about else ''}"
+        yield f"{verb} turn {entry.number}: {entry_about(entry)}"
     own = [entry.files_changed or 0 for entry in entries if entry.kind in ("edits", "snapshot")]
-    files = sum(own) + unseen
-    if files:
-        yield f"{verb} your own edits ({count(files, 'file')})"
+    places = [files for files in (*own, unseen) if files]
+    if places:
+        # Which files they were is not known here, and the same one may have been edited in several places.
+        number = f" ({count(places[0], 'file')})" if len(places) == 1 else ""
+        yield f"{verb} your own edits{number}"
 
 
 # --- names of states -------------------------------------------------------------------------------------
@@ -377,7 +389,19 @@ def entry_of(word: str, target: Checkpoint, entries: Sequence[Entry]) -> Entry |
     numbered = [entry for entry in entries if entry.number is not None]
     if number.isascii() and number.isdigit():
         return next((entry for entry in numbered if entry.number == int(number)), None)
+    if last := re.fullmatch(LAST, word):
+        standing = [entry for entry in numbered if entry.status != "undone" and entry.state is not None]
+        named = standing[int(last[1] or 0) :][:1]
+        if named and named[0].state == target.id:
+            return named[0]
     return next((entry for entry in numbered if entry.state == target.id), None)
+
+
+def turn_of(word: str, target: Checkpoint, entries: Sequence[Entry]) -> Entry | None:
+    """The turn that a reference means where turns are asked for: its number, `last`, or a label or an id of the
+    state before it; None if it is another state."""
+    entry = None if word.endswith(AFTER) else entry_of(word, target, entries)
+    return entry if entry is not None and entry.kind == "turn" else None
 
 
 def describe_state(word: str, target: Checkpoint, entries: Sequence[Entry]) -> tuple[str, str]:
@@ -385,11 +409,30 @@ def describe_state(word: str, target: Checkpoint, entries: Sequence[Entry]) -> t
     entry = entry_of(word, target, entries)
     if entry is None:
         return f"state {target.short_id}", one_line(target.reason)
-    about = one_line(entry.prompt or entry.reason)
+    about = entry_about(entry)
     if entry.kind == "snapshot":
         return f"snapshot {entry.number}", about
     place = "the end of turn" if word.endswith(AFTER) else "before turn"
     return f"{place} {entry.number}", about
+
+
+def turn_number(manager: CheckpointManager, workdir: str | os.PathLike[str], word: str) -> int:
+    """The number of the turn that a reference means."""
+    if word.isascii() and word.isdigit():
+        return int(word)  # also of a turn whose states are gone: then the operation says what is missing
+    target = manager.get(workdir, word)
+    entries = manager.timeline(workdir)
+    entry = turn_of(word, target, entries)
+    if entry is None or entry.number is None:
+        hint = "give the number of a turn; shadowsnap list has them"
+        raise WrongUsage(why=f"{word!r} is {state_name(word, target, entries)}, and no turn", hint=hint)
+    return entry.number
+
+
+def state_name(word: str, target: Checkpoint, entries: Sequence[Entry]) -> str:
+    """The name of a state within a sentence: `the state before turn 3`."""
+    name, _ = describe_state(word, target, entries)
+    return f"the state {name}" if name.startswith("before ") else name
 
 
 def diff_of_entry(manager: CheckpointManager, workdir: str | os.PathLike[str], entry: Entry) -> Diff | None:
@@ -408,14 +451,20 @@ def check_captured(
     word: str,
     paths: Sequence[str],
 ) -> None:
-    """Raise NotCaptured if a state does not hold one of these paths because it was not captured."""
-    state = f"turn {word}" if word.isdigit() and target.kind in ("turn", "turn-end") else word
+    """Raise NotCaptured if a state does not hold one of these paths because it was not captured, and NoSuchPath if
+    it is known nowhere."""
+    state = state_name(word, target, manager.timeline(workdir))
     skipped = {item.path: item.why for item in target.skipped}
     named = {os.path.normpath(path): path for path in paths}
     for path in named:
         if path in skipped:
             raise NotCaptured(state=state, path=path, why=skipped[path])
-    for kept in manager.restore(workdir, target.id, paths, dry_run=True).kept:
+    try:
+        plan = manager.restore(workdir, target.id, paths, dry_run=True)
+    except NoSuchPath as problem:
+        hint = f"shadowsnap ls {shlex.quote(word)} lists its files"
+        raise NoSuchPath(path=problem.facts["path"], ref=state, hint=hint) from problem
+    for kept in plan.kept:
         if kept.path in named:
             raise NotCaptured(state=state, path=kept.path, why=kept.why)
 

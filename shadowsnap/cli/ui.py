@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from shadowsnap import deadline
 from shadowsnap.cli.text import encodable, safe
-from shadowsnap.errors import NotConfirmed
+from shadowsnap.errors import NotConfirmed, OutputFailed
 from shadowsnap.git.repository import safe_search_path
 
 SCHEMA = 2
@@ -64,7 +64,8 @@ class Ui:
         if self.on_terminal:
             self._write(sys.stdout, safe(data.decode("utf-8", "surrogateescape"), keep="\n\t\r"))
         elif hasattr(sys.stdout, "buffer"):
-            sys.stdout.buffer.write(data)
+            with _output_failures():
+                sys.stdout.buffer.write(data)
         else:  # a host program captures the output as text
             sys.stdout.write(data.decode("utf-8", "surrogateescape"))
 
@@ -121,8 +122,12 @@ class Ui:
         self.end_progress()
         self._write(sys.stderr, question)
         sys.stderr.flush()
-        _wait_for_line()
-        answer = sys.stdin.readline()
+        try:
+            _wait_for_line()
+            answer = sys.stdin.readline()
+        except KeyboardInterrupt:
+            self.say("")  # the message would stand behind the question
+            raise
         if not answer:
             self.say("")
         return answer.strip()
@@ -156,12 +161,25 @@ class Ui:
         return max(10, get_terminal_size((80, 24)).lines)
 
     def flush(self) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with _output_failures():
+            sys.stdout.flush()
+            sys.stderr.flush()
 
     @staticmethod
     def _write(stream: TextIO, text: str) -> None:
-        stream.write(encodable(text, stream.encoding))
+        with _output_failures():
+            stream.write(encodable(text, stream.encoding))
+
+
+@contextmanager
+def _output_failures() -> Iterator[None]:
+    """A full disk is an error of the output, not of what the command did. A reader that left is neither."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        raise OutputFailed(why=problem.strerror or problem) from problem
 
 
 def _as_json(value: Any) -> Any:

@@ -229,7 +229,7 @@ def _prepare(
     capture.absent |= plan.hidden_directories
     if chosen and not allow_unknown:
         for path in sorted(chosen.paths - _known_paths(chosen.paths, capture, plan, state)):
-            raise NoSuchPath(path=os.fsdecode(path), ref=target.short_id)
+            raise NoSuchPath(path=os.fsdecode(path), ref=f"checkpoint {target.short_id}")
     prepared = _Prepared(capture, plan, capture.known_among(plan.changed_files), seen)
     if not space.lasting:
         _check_stored(prepared)

@@ -46,7 +46,7 @@ from shadowsnap.store.history import History, Operation, Step, note, read_histor
 from shadowsnap.store.log import paths_in
 from shadowsnap.store.projects import read_journal
 
-_MERGED = "files that were edited since the turn were merged"
+_MOST_NAMED = 3
 
 
 def undo(space: Workspace) -> tuple[RestoreResult, Step]:
@@ -182,7 +182,7 @@ def _undo_turn(space: Workspace, history: History, step: Step) -> RestoreResult 
     if space.lasting and result.undo_id is None and not result.conflicts:
         saved = keep_capture(capture, Request(f"before undo of turn {turn.number}", kind="pre-restore")).checkpoint
         _note(space, why, saved, None)
-    return result if is_as_left else replace(result, note=_MERGED)
+    return result
 
 
 def _work(
@@ -313,8 +313,9 @@ def revert(
     conflicts = tuple(outcome.conflicts[path] for path in sorted(outcome.conflicts))
     if not chosen:
         return RestoreResult(target, applied=space.lasting, conflicts=conflicts)
+    note = _merged_text(outcome.merged - outcome.conflicts.keys())
     if not space.lasting:
-        return replace(restore(space, target, chosen), conflicts=conflicts)
+        return replace(restore(space, target, chosen), conflicts=conflicts, note=note)
     body = {**(facts or {}), **target.metadata, "kind": target.kind, "revert": True}
     target = record_checkpoint(space.store, space.project, target.tree, reason, body, objects=space.objects)
     done = False
@@ -325,7 +326,16 @@ def revert(
         begun = read_journal(space.store, space.project).open
         if not done and (begun is None or begun.target != target.id):  # this state will never be restored
             delete_checkpoints(space.store, space.project, [target], space.deadline)
-    return replace(result, conflicts=conflicts)
+    return replace(result, conflicts=conflicts, note=note)
+
+
+def _merged_text(paths: Collection[bytes]) -> str:
+    """Which files were edited since the work, so that it is merged out of them. Also read of a plan."""
+    if not paths:
+        return ""
+    names = sorted(map(os.fsdecode, paths))
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"merged with what was edited since: {', '.join(names[:_MOST_NAMED])}{more}"
 
 
 class _Outcome:
@@ -346,6 +356,8 @@ class _Outcome:
         """Files that go, but may have existed before: the checkpoint left them out."""
         self._obstructed: set[bytes] = set()
         self.conflicts: dict[bytes, Conflict] = {}
+        self.merged: set[bytes] = set()
+        """Files that were edited since, and out of which the work is merged."""
 
     # --- the states before and after the work ------------------------------------------------------
 
@@ -439,6 +451,7 @@ class _Outcome:
         merged = self._merged(before, after, now)
         if merged is not None and not merged[1]:
             changes[path] = merged[0]
+            self.merged.add(path)
             return
         why = _CHANGED_SINCE if merged is None else "changed since in the same lines"
         self._add_conflict(path, why, now, before)

@@ -111,7 +111,7 @@ class _Pieces:
     def of_turn(self, number: int) -> list[Work]:
         turn = self._history.turns.get(number)
         if turn is None:
-            raise NoSuchTurn(workdir=self._history.project.workdir, what=f"turn {number}")
+            raise self._history.unknown_number(number)
         before = self._state(turn.before)
         ends = [state for call in turn.calls for state in call] or ([turn.after] if turn.after else [])
         if before is None or None in map(self._state, ends):  # deleted: what it did is not known

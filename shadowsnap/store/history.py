@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
-from shadowsnap.errors import NoSuchCheckpoint, NoSuchTurn
+from shadowsnap.errors import NoSuchCheckpoint, NoSuchTurn, NotATurn, NumberDropped
 from shadowsnap.files import remove_tree
 from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint
@@ -209,6 +209,8 @@ class History:
     """The same for each state."""
     inside_before: dict[str, int] = field(default_factory=dict)
     """The same before each operation."""
+    next_number: int = 1
+    """Every number below it was given to a turn or a snapshot, which may be dropped by now."""
 
     # --- undo and redo ---------------------------------------------------------------------------
 
@@ -280,17 +282,28 @@ class History:
     def _state(self, number: int, *, after: bool, ref: str) -> str:
         found = self.numbered().get(number)
         if found is None:
-            raise NoSuchTurn(workdir=self.project.workdir, what=f"number {number}")
+            raise self.unknown_number(number, "number")
         state = found.checkpoint if isinstance(found, Snapshot) else found.after if after else found.before
         if state is None:
             what = "the end of turn" if after else "the state before turn"
             raise NoSuchTurn(workdir=self.project.workdir, what=f"{what} {number}")
         return state
 
+    def unknown_number(self, number: int, noun: str = "turn") -> NoSuchTurn:
+        """The error for a number that no turn has."""
+        if isinstance(self.numbered().get(number), Snapshot):
+            return NotATurn(workdir=self.project.workdir, number=number)
+        if 0 < number < self.next_number:
+            return NumberDropped(workdir=self.project.workdir, number=number)
+        return NoSuchTurn(workdir=self.project.workdir, what=f"{noun} {number}")
+
 
 def read_history(store: Store, project: Project, deadline: Deadline) -> History:
     """The history, from the log and from checkpoints that it does not mention. Nothing is written."""
-    return fold(project, lines_of(store, project, deadline))
+    lines = lines_of(store, project, deadline)
+    history = fold(project, lines)
+    history.next_number = max(next_number(lines), _number(read_record(store, project).get("next_number")) or 1)
+    return history
 
 
 def lines_of(store: Store, project: Project, deadline: Deadline, *, thorough: bool = False) -> list[Line]:

@@ -184,6 +184,8 @@ def check_ours(store: Store) -> None:
         return
     if not os.path.lexists(store.base):
         return
+    if not store.base.is_dir():
+        raise StoreUnusable(path=store.base, why="it is not a directory")
     why, is_closed = ownership_problem(store.base), not os.lstat(store.base).st_mode & 0o077
     if why:
         raise StoreNotOurs(path=store.base, why=why)

@@ -182,7 +182,9 @@ class Typed(Dialog):
     DEFAULT_CSS = """
     Typed { align: left bottom; }
     Typed > Vertical { width: 100%; max-width: 100%; }
-    Typed Input { border: none; height: 1; padding: 0; background: ansi_default; color: ansi_default; }
+    Typed Input, Typed Input:focus {
+        border: none; height: 1; padding: 0; background: ansi_default; color: ansi_default;
+    }
     Typed Horizontal { height: 1; }
     Typed Horizontal Static { width: auto; }
     """
@@ -225,7 +227,10 @@ def _session_row(session: Session, width: int) -> list[Text]:
 def project_rows(manager: CheckpointManager, width: int) -> list[Row]:
     """A row for each project. Of a long path the end is shown, which has the name."""
     room = max(40, width - 16)
-    return [Row(Text(cut_path(tilde(workdir), room)), workdir) for workdir in manager.projects()]
+    return [
+        Row(Text(cut_path(tilde(workdir), room) + ("" if workdir.is_dir() else " (gone)")), workdir)
+        for workdir in manager.projects()
+    ]
 
 
 def conversation_of(manager: CheckpointManager, session: Session, width: int) -> tuple[str, Sequence[Text]]:

@@ -28,7 +28,7 @@ from shadowsnap.errors import (
 )
 from shadowsnap.files import parse_json, read_json, remove_tree, session_file, write_bytes
 from shadowsnap.git.maintenance import PackIndex, loose_file, loose_problem
-from shadowsnap.git.objects import EMPTY_BLOB, object_id
+from shadowsnap.git.objects import EMPTY_BLOB, count_objects, object_id
 from shadowsnap.git.reading import Graph, ObjectReader, kinds_of, missing_objects, reachable, read_many
 from shadowsnap.git.refs import delete_refs, read_refs
 from shadowsnap.git.repository import Git
@@ -658,8 +658,10 @@ def finish(
     result: PurgeResult,
     deadline: Deadline,
     on_wait: Callable[[], None],
+    bytes_before: int,
 ) -> PurgeResult:
-    """Step 5: reclaim the contents, and check that they are gone."""
+    """Step 5: reclaim the contents, and check that they are gone. `bytes_before`: the size of the store before
+    step 1."""
     purged = read_purged(store, project.id)
     plan = _Plan(project, tuple(os.fsencode(path) for path in purged.paths), blobs=frozenset(purged.blobs))
     git = store.git(deadline)
@@ -685,7 +687,8 @@ def finish(
     return replace(
         result,
         bytes=size,
-        bytes_freed=reclaimed.bytes_freed,
+        # Not what reclaiming freed: that includes the objects of the checkpoints that were recorded again.
+        bytes_freed=max(0, bytes_before - count_objects(git).bytes),
         contents_left=len(left),
         notes=tuple(notes),
         reclaimed=done,

@@ -37,7 +37,7 @@ from shadowsnap.store.checkpoints import (
     newest_name,
     take_inventory,
 )
-from shadowsnap.store.history import compact_log, finish_migration, fold, needed_checkpoints, own_of_host
+from shadowsnap.store.history import History, compact_log, finish_migration, fold, needed_checkpoints, own_of_host
 from shadowsnap.store.layout import OWN_OBJECTS, Store, archives, is_due, is_prune_due, mark_pruned, open_store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.log import append_trouble, read_lines
@@ -241,12 +241,17 @@ def _gather_facts(
                 since = now  # found missing now, back in between, or the clock was wrong: its grace begins
             gone_since[project.id] = since.timestamp()
         history = fold(project, read_lines(store, project.id))
-        turns = tuple(
-            TurnStates(turn.number, datetime.fromtimestamp(turn.began_at, UTC), turn.before, turn.after)
-            for turn in history.turns.values()
+        facts[project.id] = ProjectFacts(
+            place, since, touched, needed_checkpoints(store, history), turn_states(history)
         )
-        facts[project.id] = ProjectFacts(place, since, touched, needed_checkpoints(store, history), turns)
     return facts, replace(memory, gone_since=gone_since)
+
+
+def turn_states(history: History) -> tuple[TurnStates, ...]:
+    return tuple(
+        TurnStates(turn.number, datetime.fromtimestamp(turn.began_at, UTC), turn.before, turn.after)
+        for turn in history.turns.values()
+    )
 
 
 def plan_by_size(store: Store, settings: Settings, plan: Plan, deadline: Deadline) -> Plan:

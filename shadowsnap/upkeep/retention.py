@@ -205,7 +205,7 @@ def _reason_to_drop(
         return ORPHANED
     most = max(limits.max_snapshots, unit.kept_by_host) if limits.max_snapshots > 0 else 0
     if 0 < most <= kept_so_far:
-        return f"more than {most} checkpoints"
+        return f"more than {most} {_named(unit.counted_as, most)}"
     # A project on a volume that is not mounted gets no new checkpoints, and must not lose its old ones.
     if limits.retention_days > 0 and facts.place != UNREACHABLE:
         horizon = now - timedelta(days=limits.retention_days)
@@ -214,6 +214,17 @@ def _reason_to_drop(
                 return f"its project was not used for {limits.retention_days:g} days"
             return f"older than {limits.retention_days:g} days"
     return None
+
+
+def _named(counted_as: str, number: int) -> str:
+    noun = "turn" if counted_as.startswith("turn") else "state before a restore"
+    return noun if number == 1 else noun.replace("turn", "turns").replace("state", "states")
+
+
+def counted(timeline: Sequence[Checkpoint], turns: Iterable[TurnStates]) -> int:
+    """How many turns of a project `max_snapshots` counts: the most of any kind that is counted apart."""
+    kinds = Counter(unit.counted_as for unit in units(timeline, turns) if not unit.kept_by_host)
+    return max(kinds.values(), default=0)
 
 
 # --- by size -----------------------------------------------------------------------------------

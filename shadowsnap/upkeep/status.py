@@ -31,9 +31,10 @@ from shadowsnap.store.checkpoints import (
     decode_checkpoint,
     moment_of,
 )
+from shadowsnap.store.history import fold
 from shadowsnap.store.lanes import remotes_at_a_glance
 from shadowsnap.store.layout import ARCHIVE, Store, last_prune
-from shadowsnap.store.log import read_troubles
+from shadowsnap.store.log import read_lines, read_troubles
 from shadowsnap.store.projects import (
     HERE,
     UNREACHABLE,
@@ -46,6 +47,7 @@ from shadowsnap.store.projects import (
 from shadowsnap.store.stat_cache import CachedTrees
 from shadowsnap.upkeep.check_store import QUARANTINE
 from shadowsnap.upkeep.clear import bytes_of
+from shadowsnap.upkeep.prune import turn_states
 from shadowsnap.upkeep.reclaim import (
     Holder,
     Measurement,
@@ -56,6 +58,7 @@ from shadowsnap.upkeep.reclaim import (
     summarize,
     write_memory,
 )
+from shadowsnap.upkeep.retention import counted
 
 _NEAR = 0.8
 _MOST_SHOWN = 20
@@ -93,6 +96,7 @@ FAILURES = {
     "StoreUnusable": "check the disk and the permissions of the store's directory",
     "DamagedObject": "run `shadowsnap doctor --repair`",
     "GitFailed": "run `shadowsnap doctor`",
+    "BadArguments": "correct the call in the program that made it",
     "OSError": "check the disk: free space, permissions",
     "PermissionError": "check who owns the store's directory",
 }
@@ -105,9 +109,10 @@ def read_status(store: Store, settings: Settings, deadline: Deadline) -> StoreSt
     timelines: dict[str, list[str]] = {}  # the refs of each project's checkpoints, newest first
     for ref in sorted((ref for ref in refs if ref.startswith(f"{CHECKPOINTS}/")), reverse=True):
         timelines.setdefault(ref.split("/")[2], []).append(ref)
-    newest = _newest_checkpoints(store, refs, timelines, deadline)
+    listed = _checkpoints(store, refs, timelines, deadline)
+    newest = {project: found[0] for project, found in listed.items()}
     projects = _projects(store, refs, timelines, newest, measured)
-    limits = _limits(settings, measured, totals.bytes, projects)
+    limits = _limits(settings, measured, totals.bytes, _most_turns(store, listed))
     return StoreStatus(
         base=str(store.base),
         store_bytes=totals.bytes,
@@ -174,15 +179,21 @@ def _archived_bytes(store: Store) -> int:
 # --- projects ----------------------------------------------------------------------------------
 
 
-def _newest_checkpoints(
+def _checkpoints(
     store: Store, refs: Mapping[str, str], timelines: Mapping[str, list[str]], deadline: Deadline
-) -> dict[str, Checkpoint]:
-    newest = {refs[timeline[0]]: (project, timeline[0]) for project, timeline in timelines.items()}
-    found: dict[str, Checkpoint] = {}
-    for name, kind, commit in read_many(store.git(deadline), newest):
-        project, ref = newest[name]
-        if kind == b"commit":
-            found[project] = decode_checkpoint(Project(project, Path()), ref, name, commit)
+) -> dict[str, list[Checkpoint]]:
+    """The checkpoints of each project, newest first."""
+    wanted = [(project, ref) for project, timeline in timelines.items() for ref in timeline]
+    commits = {
+        name: commit
+        for name, kind, commit in read_many(store.git(deadline), {refs[ref]: None for _, ref in wanted})
+        if kind == b"commit"
+    }
+    found: dict[str, list[Checkpoint]] = {}
+    for project, ref in wanted:
+        if refs[ref] in commits:
+            whole = decode_checkpoint(Project(project, Path()), ref, refs[ref], commits[refs[ref]])
+            found.setdefault(project, []).append(whole)
     return found
 
 
@@ -259,17 +270,28 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def _most_turns(store: Store, listed: Mapping[str, Sequence[Checkpoint]]) -> int:
+    """How many turns and snapshots the project with most has, as pruning counts them."""
+    return max(
+        (
+            counted(checkpoints, turn_states(fold(Project(project, Path()), read_lines(store, project))))
+            for project, checkpoints in listed.items()
+        ),
+        default=0,
+    )
+
+
 def _limits(
-    settings: Settings, measured: Measurement | None, store_bytes: int, projects: Sequence[ProjectStatus]
+    settings: Settings, measured: Measurement | None, store_bytes: int, turns: int
 ) -> tuple[Limit, ...]:
     """How much of each limit is used. Objects that no checkpoint needs any more do not count."""
     size = (measured.live if measured else store_bytes) / _MB
     attachments = measured.attachments / _MB if measured else None
-    most = max((project.checkpoints for project in projects), default=0)
+    exceeded = 0 < settings.max_snapshots < turns
     return (
         _limit("max_total_size_mb", settings.max_total_size_mb, round(size, 3)),
         _limit("max_attachments_mb", settings.max_attachments_mb, attachments),
-        Limit("max_snapshots", settings.max_snapshots, most),
+        Limit("max_snapshots", settings.max_snapshots, turns, exceeded=exceeded),  # a full one is nothing special
         Limit("retention_days", settings.retention_days, None),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -36,6 +37,8 @@ def test_it_is_narrated_and_can_be_kept(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where it is kept
     assert main(["demo", "--keep"]) == 0
     out, talk = capsys.readouterr()
+    shown = talk.partition("shadowsnap diff 3 --stat")[2]
+    assert re.search(r"^ +D notes/ideas.md +\+0 -\d+$", shown, re.MULTILINE)  # as the command itself shows it
     assert "every byte of the lost files is back, and your edits stay" in talk
     assert "~/shop    protected by claude, last check " in talk
     assert max(len(line) for line in talk.splitlines()) <= 90

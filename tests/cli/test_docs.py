@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from dataclasses import fields
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,18 @@ from shadowsnap import CheckpointManager, model, results
 from shadowsnap.agents import handover
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.base import config_file
-from shadowsnap.cli.commands import GLOBAL_OPTIONS, Command, command_names, command_parser, load_all
+from shadowsnap.cli.commands import (
+    GLOBAL_OPTIONS,
+    Command,
+    command_names,
+    command_parser,
+    load_all,
+    load_command,
+    parse,
+    split_words,
+)
 from shadowsnap.cli.commands.help import DOCS_FOLDER, topic_files
+from shadowsnap.errors import ShadowsnapError
 from shadowsnap.remote import lanes, pull
 from shadowsnap.settings import LEAST_FILE_SIZE_MB, PROJECT_SETTINGS, Settings
 from shadowsnap.snapshot.ignore_rules import DEFAULT_EXCLUDES
@@ -262,6 +273,55 @@ def test_every_command_answers_as_documented(
     assert seen >= set(command_names()) - without - elsewhere
 
 
+# --- the commands that the documentation shows -------------------------------------------------------------
+
+README = DOCS_FOLDER.parents[1] / "README.md"
+_PROGRAM = re.compile(r"(?:^|[\s`(;&|=])shadowsnap\s+([^`\n]*)")
+_PLACES = {"N": "3", "TOKEN": "t", "SECONDS": "5", "DAYS": "5", "MB": "5"}
+
+
+def shown_commands(path: Path) -> list[str]:
+    """What follows `shadowsnap` in code of a page: between backticks, in a block, or in an indented line."""
+    found, block, inside = [], False, path.read_text("utf-8").replace("\\\n", "")
+    inside = re.sub(r"`([^`\n]*)\n([^`\n]*)`", r"`\1 \2`", inside)
+    for line in inside.splitlines():
+        if line.lstrip().startswith("```"):
+            block = not block
+            continue
+        code = [line] if block or line.startswith("    ") else re.findall(r"`([^`]+)`", line)
+        for text in code:
+            found += [match[1] for match in _PROGRAM.finditer(text.removeprefix("$ "))]
+    return found
+
+
+def command_words(text: str) -> list[str]:
+    """The words of one command line, up to a pipe, a comment or what else follows it; of a form like
+    `[-n N] REF...`, with every option."""
+    text = re.sub(r"\.\.\.(?=\s|\]|$)|\[(?=-|[A-Z])|(?<=[A-Za-z-])\]", "", text.strip().rstrip(".,:"))
+    lexer = shlex.shlex(text.partition("  ")[0], posix=True, punctuation_chars=";|&<>()")
+    lexer.whitespace_split = True
+    words = list(takewhile(lambda word: word[0] not in ";|&<>()" if word else True, lexer))
+    return [_PLACES.get(word, word) for word in words]
+
+
+@pytest.mark.parametrize("path", [README, *topic_files().values()], ids=lambda path: path.stem)
+def test_every_command_that_a_page_shows_is_accepted(path: Path) -> None:
+    if path.stem == "README" and not path.exists():
+        pytest.skip("no README beside an installed package")
+    wrong = []
+    for text in shown_commands(path):
+        if path.stem == "cli" and "[" in text:
+            continue  # made from the parser
+        _, name, rest = split_words(command_words(text))
+        if not name.isalpha() or not rest:  # a command alone is its name, not a line to type
+            continue
+        try:
+            parse(command_parser(load_command(name)), rest)
+        except ShadowsnapError as problem:
+            wrong.append(f"shadowsnap {text}: {problem}")
+    assert wrong == []
+
+
 # --- completion -------------------------------------------------------------------------------------------
 
 
@@ -279,7 +339,7 @@ def offered(cli: CommandLine, *words: str) -> dict[str, str]:
     """What is offered for the last of these words, and what each means."""
     answer = cli.json("completion", "offer", "--", *words)["offers"]
     lines = cli("completion", "offer", "--", *words).out.splitlines()
-    assert lines == [f"{each['word']}\t{each['about']}".rstrip() for each in answer]
+    assert lines == [f"{each['word']}\t{each['about']}".removesuffix("\t") for each in answer]
     return {each["word"]: each["about"] for each in answer}
 
 
@@ -347,42 +407,3 @@ def test_files_of_the_state_are_offered_also_those_that_are_gone(history: Comman
 def test_nothing_is_offered_where_nothing_can_be_known(cli: CommandLine) -> None:
     for words in (("restore", ""), ("nothing", ""), ("show", "1", "2", ""), ("docs", "cli", "")):
         assert offered(cli, *words) == {}
-
-
-@pytest.fixture
-def complete(history: CommandLine, project: Path, tmp_path: Path) -> object:
-    """What bash offers for a line; the last word is the one to complete."""
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("no bash")
-    binaries = tmp_path / "bin"
-    binaries.mkdir()
-    (binaries / "shadowsnap").write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -m shadowsnap "$@"\n')
-    (binaries / "shadowsnap").chmod(0o755)
-    script = history("completion", "bash").out
-
-    def offered(*words: str, listing: bool = False) -> list[str]:
-        given = " ".join(f"'{word}'" for word in ("shadowsnap", *words))
-        asking = f"COMP_TYPE={63 if listing else 9}; COMP_WORDS=({given}); COMP_CWORD={len(words)}; _shadowsnap; "
-        asking += "printf '%s\\n' \"${COMPREPLY[@]}\""
-        done = subprocess.run(
-            [bash, "-c", script + asking],
-            cwd=project,
-            env={**os.environ, "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stderr == ""
-        return [line for line in done.stdout.splitlines() if line]
-
-    return offered
-
-
-def test_bash_completes(complete) -> None:  # type: ignore[no-untyped-def]
-    assert complete("restor") == ["restore"]
-    assert complete("show", "") == ["3", "2", "1", "last", "good"]
-    assert complete("show", "", listing=True)[:2] == ["3     (by hand)", "2     (what was asked in turn 2)"]
-    assert complete("show", "2", listing=True) == ["2"]
-    assert complete("restore", "2", "src/m") == ["src/main.py"]
-    assert complete("snap", "READ") == []

@@ -69,8 +69,10 @@ def test_a_label_stands_at_the_turn_that_is_gone_back_to(cli: CommandLine, proje
         manager.ensure_checkpoint(project)
         (project / "empty").write_text(f"by turn {number}")
         manager.end_turn()
-    assert cli("label", "5", "good").out == "before turn 5 is called good: turn 5\n"
-    assert cli("pin", "good").out == "pinned before turn 5: turn 5\n"
+    assert cli("label", "5", "good").out == "the state before turn 5 is called good: turn 5\n"
+    assert cli("pin", "good").out == "pinned the state before turn 5: turn 5\n"
+    assert cli("pin", "good").out == "the state before turn 5 was pinned already: turn 5\n"
+    assert cli("unpin", "5:after").out == "the end of turn 5 was not pinned: turn 5\n"
     marked = [(each["number"], each["label"], each["pinned"]) for each in cli.entries() if each["label"]]
     assert marked == [(5, "good", True)]
     assert cli("label", "5:after", "better").out == "the end of turn 5 is called better: turn 5\n"

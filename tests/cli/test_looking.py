@@ -128,8 +128,13 @@ def test_snap_captures_named_files_though_ignored(cli: CommandLine, project: Pat
     }  # fmt: skip
 
 
-def test_snap_warns_about_a_name_that_is_not_there(cli: CommandLine) -> None:
-    assert cli("snap", "tpyo.txt").err == "warning: tpyo.txt does not exist\n"
+def test_snap_of_a_name_that_is_not_there_is_exit_code_4(cli: CommandLine, project: Path) -> None:
+    ran = cli("snap", "tpyo.txt", "README.md", code=4)
+    assert ran.err == "error: tpyo.txt was NOT captured: it does not exist\n"
+    assert ran.out.startswith("took snapshot 1")
+    assert cli.json("snap", "tpyo.txt", code=4)["not_found"] == ["tpyo.txt"]
+    assert cli.json("snap", "README.md")["not_found"] == []
+    assert cli("snap", "../x", code=4).err.count("../x") == 1  # one cause, one message
 
 
 def test_snap_of_a_directory_outside_is_refused_at_once(cli: CommandLine, project: Path) -> None:

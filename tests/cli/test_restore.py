@@ -232,7 +232,7 @@ def test_the_first_row_of_the_picker_leaves_everything_as_it_is(
     assert code == 0
     lines = ageless(screen).splitlines()
     assert lines[0].startswith("  @            (now) leave everything as it is: 3 files differ")
-    assert lines[1].startswith("  1  now       start ") and lines[1].endswith("  1 back, 1 changed, 1 deleted")
+    assert lines[1].startswith("  1  now       start ") and lines[1].endswith("  1 back, 1 overwritten, 1 deleted")
     assert lines[2] == "1 row"
     assert lines[-1] == "everything is left as it is"
     assert max(map(len, lines[:-2])) <= 80
@@ -340,8 +340,18 @@ def goes_with(cli: CommandLine, ref: str) -> list[str]:
     return [line.strip() for line in lines if line.startswith(("  takes out", "  brings back"))]
 
 
+def test_a_plan_that_changes_nothing_takes_nothing_out(cli: CommandLine, project: Path) -> None:
+    cli.snap()
+    manager = CheckpointManager()
+    manager.new_turn("session")
+    manager.before_tool("Bash", {"command": "ls"}, project)
+    assert goes_with(cli, "last") == []
+    lines = cli("restore", "last", "-n").out
+    assert "nothing would change" in lines and "takes out" not in lines
+
+
 def test_a_plan_names_the_turns_and_own_edits_that_go_with_it(turns: CommandLine, project: Path) -> None:
-    edits = "takes out your own edits (2 files)"
+    edits = "takes out your own edits"  # two times the same file: no number of files is known
     everything = [f"takes out turn {number}: write file {number}" for number in (3, 2, 1)]
     assert goes_with(turns, "1") == [*everything, edits]
     assert goes_with(turns, "2") == [*everything[:2], edits]
@@ -400,7 +410,7 @@ def test_a_named_file_that_was_not_captured_is_never_passed_over(
     (project / name).write_text("TOKEN=2\n")
     for words in (("-n",), ("-y",), ("-y", "README.md")):
         error = cli.json("restore", "1", name, *words, code=3)["error"]
-        assert error["type"] == "NotCaptured" and error["message"].startswith(f"1 does not hold '{name}'")
+        assert error["type"] == "NotCaptured" and error["message"].startswith(f"snapshot 1 does not hold '{name}'")
     assert (project / name).read_text() == "TOKEN=2\n" and (project / "README.md").read_text() == "# Changed\n"
 
 
@@ -427,6 +437,7 @@ def test_ctrl_c_at_a_question_is_130(cli: CommandLine, project: Path, words: tup
     code, screen = cli.terminal(*words, answers=[(question, "\x03")])
     assert code == 130
     assert "interrupted; nothing was left half done" in screen and "Traceback" not in screen
+    assert any(re.match(r"(\x1b\[\d+m)?error:", line) for line in screen.splitlines())  # not behind the question
     assert manifest(project) == before
 
 

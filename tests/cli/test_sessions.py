@@ -286,7 +286,7 @@ def test_a_session_is_shown_with_its_turns(cli: CommandLine, project: Path) -> N
         (("show",), 2, "WrongUsage"),
         (("list", "s1"), 2, "WrongUsage"),
         (("--status", "asleep"), 2, "BadArguments"),
-        (("--since", "yesterday"), 2, "WrongUsage"),
+        (("--since", "someday"), 2, "WrongUsage"),
         (("--limit", "-1"), 2, "WrongUsage"),
     ],
 )

@@ -159,7 +159,8 @@ def test_status_says_loudly_that_it_is_disabled(
     monkeypatch.setenv("SHADOWSNAP_ENABLED", "no")
     lines = history("status").out.splitlines()
     assert lines[0].endswith("    DISABLED by your settings: no snapshot is taken")
-    assert lines[1].startswith("SNAPSHOTS ARE DISABLED: nothing is protected.")
+    text = "SNAPSHOTS ARE DISABLED: nothing is protected. The variable SHADOWSNAP_ENABLED is 'no': unset it."
+    assert " ".join(lines[1:3]) == text
     assert history("list").out.splitlines()[0].endswith("DISABLED by your settings: no snapshot is taken")
     told = history.json("status")
     assert (told["enabled"], told["here"]["protected"]) == (False, False)
@@ -268,7 +269,7 @@ def test_status_tells_projects_limits_and_what_was_not_captured(history: Command
     words = section(out, "projects")[1].split()
     assert words[0] == "4" and str(project).endswith(words[-1].removeprefix("...")) and "1 pinned" in out
     limits = {line.split()[0]: line.split(maxsplit=1)[1] for line in section(out, "limits")}
-    assert limits["max_snapshots"] == "4 of 20 in the largest project"
+    assert limits["max_snapshots"] == "4 of 20 turns in the largest project"
     assert limits["max_total_size_mb"].endswith("of 500 (0%)")
     assert limits["retention_days"] == "30"
     left_out = " ".join(line.strip() for line in section(out, "not captured"))
@@ -277,6 +278,20 @@ def test_status_tells_projects_limits_and_what_was_not_captured(history: Command
     told = history.json("status", "--store")
     assert (told["checkpoint_count"], told["projects"][0]["workdir"]) == (4, str(project))
     assert told["uncaptured"][0]["paths"] == [".env"]
+
+
+def test_status_counts_turns_against_their_limit(cli: CommandLine, project: Path) -> None:
+    """Most turns have two states: one before them, one at their end."""
+    manager = CheckpointManager()
+    for number in range(3):
+        manager.new_turn("session", f"turn {number}")
+        manager.ensure_checkpoint(project)
+        (project / f"file-{number}").write_text("x\n")
+        manager.end_turn()
+        (project / "mine").write_text(f"{number}\n")
+    limits = {each["name"]: each for each in cli.json("status", "--store")["limits"]}
+    assert len(cli.ids()) == 6 and limits["max_snapshots"]["used"] == 3
+    assert not limits["max_snapshots"]["exceeded"]
 
 
 def test_status_tells_failures_with_advice(cli: CommandLine, home: Path) -> None:
@@ -399,7 +414,7 @@ def test_clear_all_lets_go_of_everything(history: CommandLine, tmp_path: Path) -
     other.mkdir()
     (other / "x").write_text("x")
     history("-C", str(other), "snap")
-    assert "every checkpoint would be gone" in history("clear", "--all", code=4).err
+    assert "4 checkpoints would be gone" in history("clear", "--all", code=4).err
     history("clear", "--all", "--yes")
     assert history.json("list", "--all-projects")["timelines"] == []
 

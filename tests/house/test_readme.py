@@ -96,7 +96,7 @@ def test_a_shell_block_runs(
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    talk = done.stderr.replace("files that were edited since the turn were merged", "")
+    talk = done.stderr.replace("merged with what was edited since", "")
     assert not re.search(r"error|warning|hint|Traceback|NOT|FAILED", talk), done.stderr
     if "demo" in code:
         assert "every byte of the lost files is back, and your edits stay" in done.stderr

@@ -176,7 +176,9 @@ def test_usage_is_explained(story: Story) -> None:
     for words in (("--good", "1"), ("--", "true")):
         assert ask(story.project, story.base, "bisect", *words, code=2)["error"]["type"] == "WrongUsage"
     assert ask(story.project, story.base, "bisect", "--good", "77", "--", "true", code=3)["error"]
-    error = ask(story.project, story.base, "bisect", "--good", "1", "--", "no-such-command", code=1)["error"]
+    error = ask(story.project, story.base, "bisect", "--good", "1", "--", "no-such-command", code=2)["error"]
+    assert error["message"] == "there is no command 'no-such-command' on the PATH"
+    error = ask(story.project, story.base, "bisect", "--good", "1", "--", "./no-such-command", code=1)["error"]
     assert "exit code 127" in error["message"]
 
 

@@ -592,5 +592,7 @@ def test_a_purge_asks_first_and_tells_what_it_did(leaked: Leaked, cli: CommandLi
 def test_a_purge_as_json(leaked: Leaked, cli: CommandLine) -> None:
     plan = cli.json("purge", "--dry-run", "conf/key")
     assert (plan["applied"], plan["files"], len(plan["checkpoint_ids"])) == (False, ["conf/key"], 2)
+    before = cli.json("status", "--store")["store_bytes"]
     done = cli.json("purge", "--yes", "--", "conf/key")
+    assert done["bytes_freed"] == max(0, before - cli.json("status", "--store")["store_bytes"])
     assert done["applied"] and done["reclaimed"] and len(done["ids"]) == 2 and done["bytes_freed"] >= 0

@@ -214,8 +214,10 @@ def _section(agent: Agent) -> Iterator[str]:
     yield "- You see nothing of the hook." + (" A status line is optional." if agent.status_line else "")
     yield f"- `/rollback`: {agent.rollback}."
     yield f"- Conversation: {agent.transcript}."
-    seen = f"{', '.join(agent.versions)} ({agent.tested})" if agent.versions else "no version"
-    yield f"- Run with: {seen}."
+    if agent.versions:
+        yield f"- Run with: {', '.join(agent.versions)} ({agent.tested})."
+    else:
+        yield "- Its program was not run with the hook yet."
     for note in agent.notes:
         yield f"- {note}"
     for gap in agent.gaps:

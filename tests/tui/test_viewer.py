@@ -60,6 +60,13 @@ def right(screen: str) -> str:
     return "\n".join(line.partition("│")[2].rstrip() for line in screen.splitlines() if "│" in line)
 
 
+def test_a_project_whose_directory_is_gone_says_so(fresh: Shop) -> None:
+    fresh.tell()
+    assert [row.text.plain.endswith(" (gone)") for row in viewer.project_rows(fresh.manager, 80)] == [False]
+    shutil.rmtree(fresh.directory)
+    assert [row.text.plain.endswith(" (gone)") for row in viewer.project_rows(fresh.manager, 80)] == [True]
+
+
 # --- looking ------------------------------------------------------------------------------------------
 
 
@@ -112,7 +119,7 @@ def test_the_history_of_a_file_that_is_gone(shop: Shop) -> None:
         assert "+my own note" in await driver.press("down")
         assert left(await driver.press("escape"))[0].startswith("@")
         await driver.press("H")
-        await driver.type("tests/test_cart.py")
+        assert "tests/test_cart.py" in await driver.type("tests/test_cart.py")
         rows = left(await driver.press("enter"))
         assert rows[0].startswith("3") and rows[1].startswith("1") and not rows[2]
 

@@ -51,7 +51,8 @@ def reasons(given: list[Checkpoint], limits: Limits, facts: ProjectFacts | None 
 def test_the_oldest_beyond_the_limit_go() -> None:
     past = timeline(*(checkpoint(days, turn=10 - days) for days in range(1, 8)))
     assert kept(past, Limits(max_snapshots=3)) == past[:3]
-    assert reasons(past, Limits(max_snapshots=3))[3] == "more than 3 checkpoints"
+    assert reasons(past, Limits(max_snapshots=3))[3] == "more than 3 turns"
+    assert reasons(past, Limits(max_snapshots=1))[3] == "more than 1 turn"
 
 
 def test_zero_means_no_limit() -> None:
@@ -99,7 +100,7 @@ def test_a_host_may_keep_more_of_its_own_than_the_limit() -> None:
     own = timeline(*(checkpoint(days, "manual", metadata={"host": "h", "keep": 5}) for days in range(1, 8)))
     assert kept(own, Limits(max_snapshots=3)) == own[:5]
     assert kept(own, Limits(max_snapshots=6)) == own[:6]
-    assert reasons(own, Limits(max_snapshots=3))[5] == "more than 5 checkpoints"
+    assert reasons(own, Limits(max_snapshots=3))[5] == "more than 5 turns"
     assert kept(own, Limits(max_snapshots=3, retention_days=2.5)) == own[:2]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from shadowsnap.cli.text import safe
 from shadowsnap.cli.ui import Ui, Update, working
-from shadowsnap.errors import MalformedReference, NoSuchCheckpoint, WrongUsage
+from shadowsnap.errors import MalformedReference, NoSuchCheckpoint, PathRefused, WrongUsage
 
 if TYPE_CHECKING:  # loaded when they are needed: shells run `completion` at their start and at every tab
     from shadowsnap.agents.state import AgentState, Protection
@@ -84,6 +85,8 @@ def load_command(name: str) -> Command:
             return _load_module(module)[name]
     close = get_close_matches(name, command_names(), 1)
     hint = f"did you mean {close[0]}?" if close else "shadowsnap help lists the commands"
+    if name in ("version", "-v", "-V"):
+        hint = "shadowsnap --version shows it"
     raise WrongUsage(why=f"there is no command {name!r}", hint=hint)
 
 
@@ -112,6 +115,8 @@ class Context:
         self._given = os.path.join("", *directories)
         self._here = here
         self._update: Update | None = None
+        self.takes_paths = False
+        """Whether the command takes paths after --."""
         self.progress = ui.progress
         """Shows that an operation takes long."""
 
@@ -160,7 +165,14 @@ class Context:
         return self.manager.find_project(self.here)
 
     def path(self, word: str) -> str:
-        """A path of the command line, relative to the project."""
+        """A path of the command line, relative to the project that it lies in."""
+        path = self.any_path(word)
+        if os.path.isabs(path) or path == os.pardir or path.startswith(os.pardir + os.sep):
+            raise PathRefused(path=word, why=f"it lies outside the project, {self.workdir}")
+        return path
+
+    def any_path(self, word: str) -> str:
+        """The same, also of a path that lies elsewhere."""
         if not os.path.isabs(word):
             # Links are not resolved: what is a link now may have been a directory in a checkpoint.
             return os.path.normpath(os.path.join(os.path.relpath(self.here, self.workdir), word)) if word else word
@@ -181,8 +193,11 @@ class Context:
         try:
             return self.manager.get(self.workdir, word)
         except (NoSuchCheckpoint, MalformedReference) as problem:
-            if os.path.lexists(os.path.join(self.here, word)):
-                problem.hint = f"if you mean the file, put -- before it: -- {shlex.quote(word)}"
+            if word and os.path.lexists(os.path.join(self.here, word)):
+                line = self.command_line("list", "--file", word)
+                problem.hint = f"it is a file; to see what changed it: {line}"
+                if self.takes_paths:
+                    problem.hint = f"if you mean the file, put -- before it: -- {shlex.quote(word)}"
             raise
 
     def command_line(self, *words: str) -> str:
@@ -277,7 +292,8 @@ def command_parser(command: Command) -> argparse.ArgumentParser:
     shared.add_argument("-C", dest="directory", metavar="DIR", action="append", default=[], help=texts["-C DIR"])
     for option in ("--json", "--no-color"):
         shared.add_argument(option, action="store_true", help=texts[option])
-    parser.usage = _wrap_paragraphs(usage(parser), _WIDTH - len("usage: "), " " * 9)
+    parser.usage_line = usage(parser)
+    parser.usage = _wrap_paragraphs(parser.usage_line, _WIDTH - len("usage: "), " " * 9)
     return parser
 
 
@@ -316,9 +332,12 @@ def usage(parser: argparse.ArgumentParser) -> str:
     for action in command_arguments(parser):
         word = placeholder(action)
         if action.option_strings:
-            parts.append(f"[{action.option_strings[0]}{'' if action.nargs == 0 else f' {word}'}]")
+            part = f"{action.option_strings[0]}{'' if action.nargs == 0 else f' {word}'}"
+            parts.append(part if action.required else f"[{part}]")
         else:
             shapes = {"?": f"[{word}]", "*": f"[{word}...]", "+": f"{word}..."}
+            if action.dest in getattr(parser, "needed", ()):
+                shapes["*"] = shapes["+"]
             parts.append(shapes.get(str(action.nargs), word))
     return " ".join([parser.prog, *parts, *getattr(parser, "usage_end", ())])
 
@@ -348,6 +367,37 @@ def top_help() -> str:
     return "\n".join(lines)
 
 
+def takes_paths(parser: argparse.ArgumentParser) -> bool:
+    """Whether what follows -- are paths."""
+    end = "".join(getattr(parser, "usage_end", ()))
+    return "PATH" in end or any(each.dest == "paths" and each.metavar == "PATH" for each in parser._actions)
+
+
+_CHOICE = re.compile(r"argument (\S+): invalid choice: (.+) \(choose from (.+)\)")
+_NUMBER = re.compile(r"argument (\S+): invalid (int|float) value: (.+)")
+_REQUIRED = "the following arguments are required: "
+
+
 class _Parser(argparse.ArgumentParser):
+    usage_line = ""
+    """The usage, as it was before argparse changed arguments to parse them one kind at a time."""
+
     def error(self, message: str) -> NoReturn:
-        raise WrongUsage(why=message, hint=f"usage: {usage(self)}")
+        hint, message = f"usage: {self.usage_line or usage(self)}", self._in_plain_words(message)
+        if message.startswith("unrecognized arguments:") and "PATH" in "".join(getattr(self, "usage_end", ())):
+            hint = f"put -- before paths; {hint}"
+        raise WrongUsage(why=message, hint=hint)
+
+    def _in_plain_words(self, message: str) -> str:
+        names = {each.dest: placeholder(each) for each in self._actions}
+        if choice := _CHOICE.fullmatch(message):
+            choices = choice[3].replace("'", "")
+            option = f"{choice[1]} " if choice[1].startswith("-") else ""
+            return f"{option}{choice[2]} is none of {choices}"
+        if number := _NUMBER.fullmatch(message):
+            kind = "whole number" if number[2] == "int" else "number"
+            return f"{number[1]} {number[3]} is not a {kind}"
+        if message.startswith(_REQUIRED):
+            needed = message.removeprefix(_REQUIRED).split(", ")
+            return f"missing: {', '.join(names.get(each, each) for each in needed)}"
+        return message

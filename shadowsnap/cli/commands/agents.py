@@ -60,7 +60,7 @@ def _wait_for_consent(context: Context, agent: str, project: Path | None) -> Non
 def add_settings_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("agent", metavar="AGENT", help="which agent")
     parser.add_argument("--project", action="store_true", help="in the settings of this project only")
-    parser.add_argument("--dry-run", action="store_true", help="show what would change and change nothing")
+    parser.add_argument("-n", "--dry-run", action="store_true", help="show what would change and change nothing")
 
 
 def report_changes(

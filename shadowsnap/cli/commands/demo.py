@@ -19,7 +19,9 @@ from typing import Any
 from shadowsnap.agents.install import install, program_words
 from shadowsnap.cli.commands import Command, Context
 from shadowsnap.cli.commands.timeline import timeline_view
+from shadowsnap.cli.tables import change_lines
 from shadowsnap.cli.ui import Ui
+from shadowsnap.errors import GitMissing
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Entry
 
@@ -134,6 +136,8 @@ class _Demo:
 
     def play(self) -> dict[str, Any]:
         began, last = time.perf_counter(), len(_TURNS)
+        if shutil.which("git") is None:
+            raise GitMissing()
         install("claude")
         self._make_project()
         self._title("1. A project, with notes that are committed nowhere")
@@ -198,7 +202,7 @@ class _Demo:
     def _compare(self, number: int) -> str:
         self._title(f"6. What turn {number} did: shadowsnap diff {number} --stat")
         diff = self._manager.diff(self._project, number, f"{number}:after")
-        self._show(*(f"{change.status:<10} {change.path}" for change in diff.changes))
+        self._show(*change_lines(diff.changes, _Plain().width, _Plain().ink))
         return diff.text
 
     def _go_back_and_forth(self, number: int, lost: dict[str, bytes]) -> bool:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from shadowsnap.agents import NAMES
+from shadowsnap.cli.bash_words import read_line
 from shadowsnap.cli.commands import (
     GLOBAL_OPTIONS,
     Command,
@@ -109,7 +110,8 @@ class UiCommand(Command):
 # --- completion ------------------------------------------------------------------------------------------
 
 
-# bash shows a meaning beside each word only while it lists several; it completes the word alone.
+# bash shows a meaning beside each word only while it lists several; it completes the word alone. It puts the word
+# into the line as it stands, so words come quoted. zsh and fish take plain words, one on a line, and quote them.
 _BASH = """\
 # bash completion of shadowsnap
 _shadowsnap() {
@@ -120,7 +122,7 @@ _shadowsnap() {
         [[ $line == *$'\\t'* ]] && about=${line#*$'\\t'}
         words+=("$word") abouts+=("$about")
         ((${#word} > wide)) && wide=${#word}
-    done < <(shadowsnap completion offer -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    done < <(shadowsnap completion offer --bash -- "${COMP_LINE:0:COMP_POINT}" "$2" 2>/dev/null)
     COMPREPLY=()
     local at
     for at in "${!words[@]}"; do
@@ -144,7 +146,7 @@ _shadowsnap() {
         word=${line%%$'\\t'*}
         offered+=("$word")
         [[ $line == *$'\\t'* ]] && shown+=("$word  -- ${line#*$'\\t'}") || shown+=("$word")
-    done < <(shadowsnap completion offer -- "${(@)words[2,CURRENT]}" 2>/dev/null)
+    done < <(shadowsnap completion offer -- "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)
     if ((${#offered})); then
         compadd -l -d shown -a offered
     else
@@ -156,8 +158,11 @@ compdef _shadowsnap shadowsnap
 _FISH = """\
 # fish completion of shadowsnap
 function __shadowsnap_offers
-    set -l words (commandline -opc)[2..-1] (commandline -ct)
-    set -l offered (shadowsnap completion offer -- $words 2>/dev/null)
+    set -l words (commandline -opc)
+    set -e words[1]
+    set -l current (commandline -ct)
+    set -l plain (string unescape -- $current); or set plain (string trim --left --chars='"\\'' -- $current)
+    set -l offered (shadowsnap completion offer -- $words "$plain" 2>/dev/null)
     if test (count $offered) -gt 0
         printf '%s\\n' $offered
     else
@@ -176,7 +181,8 @@ class CompletionCommand(Command):
     shadowsnap completion fish > ~/.config/fish/completions/shadowsnap.fish. Commands and options are completed,
     numbers of turns with what was asked, session ids, labels, and the files of a state. The scripts ask
     `shadowsnap completion offer`, which prints what fits a line: a word and what it means, with a tab between
-    them.
+    them. With --bash, the words after -- are the line up to the cursor and the part of it that bash replaces, and
+    what comes is quoted.
     """
 
     name = "completion"
@@ -184,14 +190,16 @@ class CompletionCommand(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("shell", choices=("bash", "zsh", "fish", "offer"), help="which shell")
+        parser.add_argument("--bash", action="store_true", help="with offer: quoted, for a line of bash")
         parser.set_defaults(paths=[])
         parser.usage_end = ["[-- WORD...]"]  # type: ignore[attr-defined]
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
         if args.shell == "offer":
-            found = offers(args.paths)
+            found = bash_offers(args.paths) if args.bash else offers(args.paths)
             listed = [{"word": word, "about": about} for word, about in found]
-            return context.ui.answer({"offers": listed}, [f"{word}\t{about}".rstrip() for word, about in found])
+            lines = [f"{word}\t{about}" if about else word for word, about in found if word.isprintable()]
+            return context.ui.answer({"offers": listed}, lines)
         script = _SCRIPTS[args.shell]
         return context.ui.answer({"shell": args.shell, "script": script}, script.rstrip("\n"))
 
@@ -214,6 +222,16 @@ def offers(words: Sequence[str]) -> list[Offer]:
     return [(word, cut(one_line(about), _LONGEST_ABOUT)) for word, about in found if word.startswith(current)][
         :_MOST_OFFERS
     ]
+
+
+def bash_offers(words: Sequence[str]) -> list[Offer]:
+    """The completions of a line of bash, quoted. `words`: the line up to the cursor, and the end of it that bash
+    replaces."""
+    typed = read_line(*words) if len(words) == 2 else None
+    if typed is None:
+        return []
+    found = ((typed.completion(word), about) for word, about in offers(typed.words))
+    return [(word, about) for word, about in found if word is not None]
 
 
 def _offers(context: Context, name: str, rest: list[str], current: str) -> Iterator[Offer]:

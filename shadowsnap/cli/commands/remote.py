@@ -70,11 +70,11 @@ def _add(args: argparse.Namespace, context: Context) -> int:
         readers = count(len(made.recipients), "recipient")
         lines.append(f"encrypted for {readers}; this machine needs no private key")
     if made.conditions:
-        lines.append("it refuses to overwrite what must be new: two machines cannot spoil each other's lanes")
+        lines.append("two machines cannot overwrite each other's lanes there")
     else:
         lines.append(
-            "it overwrites what must be new: a copy of this machine that pushes at the same moment can replace the"
-            " last push, which the next one notices"
+            "a copy of this machine that pushes to the same lane at the same moment can replace the last push;"
+            " the next push notices that"
         )
     return context.ui.answer({"remote": shown.to_dict()}, lines)
 

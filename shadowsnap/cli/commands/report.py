@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,8 +47,6 @@ from shadowsnap.store.projects import project_of
 from shadowsnap.store.redaction import redacted_text
 from shadowsnap.timeline import lasting_effects, short_session_ids
 
-_AGO = re.compile(r"(\d{1,6})\s*(min|h|d|w)")
-_UNITS = {"min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _HEAD = 1000
 
 
@@ -94,7 +92,7 @@ class ReportCommand(Command):
 
 
 def _write_page(args: argparse.Namespace, context: Context) -> tuple[Page, bytes]:
-    since = None if args.since is None else _parse_since(args.since)
+    since = None if args.since is None else parse_moment(args.since)
     with context.working("writing the report") as update:
         seconds = None if since is None else since.timestamp()
         entries = report_entries(context.manager, context.workdir, args.session, seconds)
@@ -128,18 +126,6 @@ def _check_replaceable(path: Path, force: bool) -> None:
     if f'name="generator" content="{GENERATOR}'.encode() not in head:
         hint = "name another file; --force replaces this one"
         raise ReportRefused(path=path, why="it exists, and is no report", hint=hint)
-
-
-def _parse_since(text: str) -> datetime:
-    """Parse a moment: a date, `today`, `yesterday`, or how long ago, as `8h`."""
-    now = datetime.now().astimezone()
-    ago = _AGO.fullmatch(text)
-    if ago:
-        return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-    days = {"today": 0, "yesterday": 1}.get(text)
-    if days is not None:
-        return (now - timedelta(days=days)).replace(hour=0, minute=0, second=0, microsecond=0)
-    return parse_moment(text)
 
 
 def _about(args: argparse.Namespace, since: datetime | None) -> str:

@@ -29,6 +29,7 @@ from shadowsnap.cli.tables import (
     result_title,
     short_path,
     timeline_lines,
+    turn_number,
 )
 from shadowsnap.cli.text import ago, count, cut, one_line, safe
 from shadowsnap.cli.ui import interrupt_safely
@@ -93,8 +94,13 @@ class RevertCommand(Command):
     group = "going back"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("number", metavar="N", type=int, nargs="?", help="the turn of this number")
-        parser.add_argument("--turn", metavar="N", type=int, help="the same")
+        parser.add_argument(
+            "number",
+            metavar="N",
+            nargs="?",
+            help="the turn: its number, last, or a label or an id of the state before it",
+        )
+        parser.add_argument("--turn", metavar="N", help="the same")
         parser.add_argument("--session", metavar="ID", help="every turn of this session; a part of its id will do")
         parser.add_argument(
             "--on-conflict",
@@ -105,9 +111,10 @@ class RevertCommand(Command):
         add_plan_options(parser)
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
-        turn = args.number if args.number is not None else args.turn
-        if (turn is None) == (args.session is None):
+        word = args.number if args.number is not None else args.turn
+        if (word is None) == (args.session is None):
             raise WrongUsage(why="give the number of a turn, or --session")
+        turn = None if word is None else turn_number(context.manager, context.workdir, word)
         return _plan_and_apply(context, args, reverting(context, turn, args.session, args.on_conflict))
 
 
@@ -268,7 +275,8 @@ def _plan_and_apply(
             plan = operation.run(True, paths)
             lines = [cut(operation.title(plan), ui.width)]
             lines += plan_lines(plan, context, ui.ink if args.dry_run else ui.talk_ink)
-            lines += [cut(f"  {line}", ui.width) for line in operation.exchanged()]
+            exchanged = operation.exchanged() if plan.written or plan.deleted else ()
+            lines += [cut(f"  {line}", ui.width) for line in exchanged]
             lines += _conflict_hints(plan, on_conflict, context)
         if args.dry_run:
             code = 1 if plan.conflicts and on_conflict == "keep" else 0

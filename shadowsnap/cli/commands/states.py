@@ -24,6 +24,8 @@ from shadowsnap.cli.tables import (
     checkpoint_title,
     entry_changes,
     patch_lines,
+    state_name,
+    turn_of,
 )
 from shadowsnap.cli.text import ago, count, cut, one_line, safe
 from shadowsnap.cli.ui import Ink
@@ -31,11 +33,12 @@ from shadowsnap.errors import (
     BisectFailed,
     DirectoryRefused,
     NoSuchPath,
+    NotAFile,
     NotCaptured,
     ShadowsnapError,
     WrongUsage,
 )
-from shadowsnap.model import Checkpoint, Diff, Entry, Outcome
+from shadowsnap.model import Checkpoint, Diff, Entry, Outcome, Skipped
 from shadowsnap.questions import BEGINNING, check_free
 from shadowsnap.results import Author, Bisection, BlamedLine, Probe
 from shadowsnap.snapshot.states import quoted
@@ -45,7 +48,8 @@ class SnapCommand(Command):
     """Take a checkpoint of the project now.
 
     The whole directory is captured. Each PATH is captured even if it is ignored; a directory
-    stands for every file in it. If nothing changed since the newest checkpoint, none is taken.
+    stands for every file in it. If nothing changed since the newest checkpoint, none is taken. The exit code is 4
+    if a PATH was not captured, also if it does not exist.
     """
 
     name = "snap"
@@ -66,15 +70,17 @@ class SnapCommand(Command):
         # Named files of a directory that is too broad are all that was asked for; if time ran out, they are not.
         complete = outcome.error is None or isinstance(outcome.error, DirectoryRefused)
         done = complete and outcome.status != "disabled"
-        named = {os.path.normpath(context.path(word)) for word in args.paths}
+        named = {os.path.normpath(context.any_path(word)) for word in args.paths}
         lacking = [item for item in outcome.skipped if item.path.rstrip("/") in named]
-        data = {**outcome.to_dict(), **({"checkpoint": checkpoint} if checkpoint else {})}
+        missing = [word for word in args.paths if _is_missing(word, lacking, context)]
+        error = context.ui.talk_ink("red", "error:")
+        data = {**outcome.to_dict(), "not_found": missing, **({"checkpoint": checkpoint} if checkpoint else {})}
         lines = _snap_lines(outcome, checkpoint, _entry(checkpoint, context))
         for item in lacking:
-            context.ui.say(
-                f"{context.ui.talk_ink('red', 'error:')} {safe(item.path)} was NOT captured: {item.why}"
-            )
-        return context.ui.answer(data, lines, code=4 if lacking else 0 if done else 1)
+            context.ui.say(f"{error} {safe(item.path)} was NOT captured: {item.why}")
+        for word in missing:
+            context.ui.say(f"{error} {safe(word)} was NOT captured: it does not exist")
+        return context.ui.answer(data, lines, code=4 if lacking or missing else 0 if done else 1)
 
 
 def _with_statistics(checkpoint: Checkpoint | None, context: Context) -> Checkpoint | None:
@@ -94,15 +100,20 @@ def _entry(checkpoint: Checkpoint | None, context: Context) -> Entry | None:
 def _named_paths(words: list[str], context: Context) -> Iterator[str]:
     for word in words:
         path = os.path.join(context.here, word)
-        if not os.path.lexists(path):
-            context.ui.say(f"warning: {safe(word)} does not exist")
         folder = os.path.realpath(path)
         if folder == str(context.workdir):
             continue  # the whole project is captured anyway, by its ignore rules
         if os.path.isdir(path) and not os.path.islink(path) and context.holds(folder):
             yield from _files_below(folder, context)
         else:
-            yield context.path(word)
+            yield context.any_path(word)
+
+
+def _is_missing(word: str, lacking: Sequence[Skipped], context: Context) -> bool:
+    """Whether a path that was named does not exist, and the checkpoint does not say so itself."""
+    path = os.path.normpath(context.any_path(word))
+    known = any(os.path.normpath(item.path) == path for item in lacking)
+    return not known and not os.path.lexists(os.path.join(context.here, word))
 
 
 def _files_below(top: str, context: Context) -> Iterator[str]:
@@ -137,7 +148,8 @@ def _snap_lines(outcome: Outcome, checkpoint: Checkpoint | None, entry: Entry | 
 class DiffCommand(Command):
     """Show what a turn did, or what differs between two states.
 
-    `diff 3` is what turn 3 did; of a snapshot, what changed since. `diff 3 @` compares the state before turn 3
+    `diff 3` is what turn 3 did, and so is `diff last` if that is the last one, or a label or an id of the state
+    before it; of another state, what changed since. `diff 3 @` compares the state before turn 3
     with the files as they are now, `diff 2 5` two states. Without REF: what changed since the newest known
     state. Elsewhere than on a terminal the text is a patch, byte for byte.
     """
@@ -178,16 +190,38 @@ def _compare(args: argparse.Namespace, context: Context) -> tuple[Diff, str]:
         if args.b is not None:
             raise WrongUsage(why="@ is the newer state: put it second")
         now = manager.now(context.workdir, paths)
+        _check_known(args, context, [manager.get(context.workdir, now.checkpoint_id)] if now.checkpoint_id else [])
         return Diff(now.checkpoint_id or "", None, now.changes, now.patch), f"{now.name} and {present}"
-    first, second, words = context.checkpoint(args.a).id, None, f"{args.a} and {present}"
+    first, second, words = context.checkpoint(args.a), None, f"{args.a} and {present}"
     if args.b is not None and args.b != "@":
-        second, words = context.checkpoint(args.b).id, f"{args.a} and {args.b}"
-    elif args.b is None and args.a.isdigit():
-        entries = manager.timeline(context.workdir)
-        entry = next((each for each in entries if each.number == int(args.a) and each.kind == "turn"), None)
+        second, words = context.checkpoint(args.b), f"{args.a} and {args.b}"
+    elif args.b is None:
+        entry = turn_of(args.a, first, manager.timeline(context.workdir))
         if entry is not None and entry.after is not None:
-            second, words = entry.after, f"the beginning and the end of turn {args.a}"
-    return manager.diff(context.workdir, first, second, paths), words
+            second = manager.get(context.workdir, entry.after)
+            words = f"the beginning and the end of turn {entry.number}"
+    _check_known(args, context, [each for each in (first, second) if each is not None])
+    diff = manager.diff(context.workdir, first.id, second.id if second is not None else None, paths)
+    return diff, words
+
+
+def _check_known(args: argparse.Namespace, context: Context, states: Sequence[Checkpoint]) -> None:
+    """Raise NoSuchPath if one of the paths is in none of these states, nor on the disk now."""
+    paths = context.paths(args.paths)
+    missing = [path for path in paths if not os.path.lexists(os.path.join(context.workdir, path))]
+    for state in states if missing else ():
+        held = context.manager.files(context.workdir, state.id)
+        missing = [path for path in missing if not _is_at_or_above(path, held)]
+    if missing:
+        entries, words = context.manager.timeline(context.workdir), (args.a, args.b)
+        names = [state_name(word or state.id, state, entries) for word, state in zip(words, states, strict=False)]
+        raise NoSuchPath(path=missing[0], ref=", nor in ".join(names) or "the newest known state")
+
+
+def _is_at_or_above(path: str, files: Sequence[str]) -> bool:
+    """Whether a path is that of one of these files, or of a directory that one of them lies in."""
+    path = path.rstrip("/")
+    return path in ("", ".") or any(file == path or file.startswith(f"{path}/") for file in files)
 
 
 class CatCommand(Command):
@@ -207,7 +241,7 @@ class CatCommand(Command):
         path = context.path(args.path)
         content = context.manager.contents(context.workdir, checkpoint.id, [path]).get(path)
         if content is None:
-            raise _missing_error(checkpoint, args.ref, path)
+            raise _missing_error(checkpoint, args.ref, path, context)
         if context.ui.json:
             text = content.decode("utf-8", "surrogateescape")
             return context.ui.answer({"path": path, "checkpoint_id": checkpoint.id, "content": text})
@@ -215,9 +249,15 @@ class CatCommand(Command):
         return 0
 
 
-def _missing_error(checkpoint: Checkpoint, ref: str, path: str) -> ShadowsnapError:
+def _missing_error(checkpoint: Checkpoint, ref: str, path: str, context: Context) -> ShadowsnapError:
+    name = state_name(ref, checkpoint, context.manager.timeline(context.workdir))
     why = next((item.why for item in checkpoint.skipped if item.path == path), None)
-    return NoSuchPath(path=path, ref=ref) if why is None else NotCaptured(state=ref, path=path, why=why)
+    if why is not None:
+        return NotCaptured(state=name, path=path, why=why)
+    if _is_at_or_above(path, context.manager.files(context.workdir, checkpoint.id)):
+        line = context.command_line("ls", ref, path)
+        return NotAFile(path=path, state=name, hint=f"to see what is in it: {line}")
+    return NoSuchPath(path=path, ref=name, hint=f"to see its files: {context.command_line('ls', ref)}")
 
 
 class LsCommand(Command):
@@ -235,9 +275,9 @@ class LsCommand(Command):
         files = context.manager.files(context.workdir, checkpoint.id)
         if args.path is not None:
             path = context.path(args.path).rstrip("/")
-            files = [each for each in files if path in ("", ".") or each == path or each.startswith(f"{path}/")]
+            files = [each for each in files if _is_at_or_above(path, [each])]
             if not files:
-                raise _missing_error(checkpoint, args.ref, path)
+                raise _missing_error(checkpoint, args.ref, path, context)
         return context.ui.answer({"checkpoint_id": checkpoint.id, "files": files}, [safe(each) for each in files])
 
 
@@ -312,7 +352,7 @@ class BlameCommand(Command):
         if args.porcelain:
             context.ui.raw(b"".join(_porcelain(lines, path)))
             return 0
-        context.ui.page("".join(f"{row}\n" for row in _blame_rows(lines, context.ui.ink)))
+        context.ui.page("".join(f"{row}\n" for row in _blame_rows(lines, context.ui.ink, context.ui.width)))
         return 0
 
 
@@ -329,15 +369,16 @@ def _lines_in_range(lines: Sequence[BlamedLine], word: str) -> Sequence[BlamedLi
         end = first + int(last[1:] or 0) - 1
     else:
         end = int(last) if last else len(lines)
-    if not 1 <= first <= end or first > len(lines):
+    if end < first:
+        raise WrongUsage(why=f"-L {word}: the range ends before it begins")
+    if not 1 <= first <= len(lines):
         raise WrongUsage(why=f"-L {word}: the file has {len(lines)} lines")
     return lines[first - 1 : end]
 
 
-def _blame_rows(lines: Sequence[BlamedLine], ink: Ink) -> Iterator[str]:
-    cells = aligned(
-        [(_author_text(line.author), cut(one_line(line.author.prompt or ""), _PROMPT_WIDTH)) for line in lines]
-    )
+def _blame_rows(lines: Sequence[BlamedLine], ink: Ink, width: int) -> Iterator[str]:
+    room = max(_PROMPT_WIDTH, width // 3)
+    cells = aligned([(_author_text(line.author), cut(one_line(line.author.prompt or ""), room)) for line in lines])
     digits = len(str(lines[-1].line)) if lines else 1
     for line, (who, prompt) in zip(lines, cells, strict=True):
         style = {"turn": "cyan", "person": "green"}.get(line.author.who, "dim")
@@ -410,6 +451,8 @@ class BisectCommand(Command):
             raise WrongUsage(why="which command? it stands after --: bisect --good 3 -- pytest -q")
         if args.good is None and not args.all:
             raise WrongUsage(why="--good is missing: a state in which the command succeeds")
+        if not _is_line(words) and os.path.basename(words[0]) == words[0] and shutil.which(words[0]) is None:
+            raise WrongUsage(why=f"there is no command {words[0]!r} on the PATH", hint="")
         good = context.checkpoint(args.good).id if args.good is not None else None
         bad = context.checkpoint(args.bad).id if args.bad not in (None, "@") else None
 
@@ -431,8 +474,8 @@ def run_in_directory(words: Sequence[str], folder: Path, seconds: float, *, quie
     """Run a command in a directory; its exit code, or None if it took too long. The processes that it started are
     killed when it ends."""
     command = list(words)
-    if len(command) == 1 and len(command[0].split()) > 1 and shutil.which(command[0]) is None:
-        command = ["/bin/sh", "-c", command[0]]  # a whole line in one word
+    if _is_line(command):
+        command = ["/bin/sh", "-c", command[0]]
     output = subprocess.DEVNULL if quiet else sys.stderr
     try:
         process = subprocess.Popen(
@@ -447,6 +490,11 @@ def run_in_directory(words: Sequence[str], folder: Path, seconds: float, *, quie
         return None
     finally:
         _kill_group(process)
+
+
+def _is_line(words: Sequence[str]) -> bool:
+    """Whether one word is a whole line for the shell."""
+    return len(words) == 1 and len(words[0].split()) > 1 and shutil.which(words[0]) is None
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

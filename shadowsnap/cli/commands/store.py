@@ -13,11 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.agents.install import Installed, installed
-from shadowsnap.agents.state import AgentState, ProjectAgent, checked_states, project_agents, writable_folders
+from shadowsnap.agents.state import (
+    PROBED,
+    AgentState,
+    ProjectAgent,
+    checked_states,
+    project_agents,
+    writable_folders,
+)
 from shadowsnap.base import config_file
 from shadowsnap.cli.commands import Command, Context, add_plan_options
 from shadowsnap.cli.commands.timeline import heading
-from shadowsnap.cli.tables import checkpoint_title, now_text, tilde, unpushed_text
+from shadowsnap.cli.tables import checkpoint_title, now_text, state_name, tilde, unpushed_text
 from shadowsnap.cli.text import age, ago, count, cut, cut_path, one_line, safe, size, wrapped
 from shadowsnap.cli.ui import Ink, Ui
 from shadowsnap.errors import NoSuchProject, PinnedCheckpoint, ShadowsnapError, WrongUsage
@@ -104,15 +111,21 @@ def _show_here(context: Context) -> int:
     rows += [("store", f"{base}  (shadowsnap status --store)")]
     lines = [heading(context)]
     if not context.manager.settings.enabled:
-        lines += [ui.ink("red", "SNAPSHOTS ARE DISABLED: nothing is protected. Set enabled = true, and see that")]
-        where = cut_path(tilde(config_file()), width - 34)
-        lines += [ui.ink("red", f"SHADOWSNAP_ENABLED is not set: {where}")]
+        text = f"SNAPSHOTS ARE DISABLED: nothing is protected. {_how_to_enable()}"
+        lines += [ui.ink("red", line) for line in wrapped(text, width)]
     for name, text in rows:
         lines += wrapped(text, width, f"{name:8}  ", " " * 10)
     for what, advice in troubles:
         text = f"trouble: {one_line(what)}{f'  -> {one_line(advice)}' if advice else ''}"
         lines += [ui.ink("yellow", line) for line in wrapped(text, width)]
     return ui.answer(data, lines)
+
+
+def _how_to_enable() -> str:
+    value = os.environ.get("SHADOWSNAP_ENABLED")
+    if value:
+        return f"The variable SHADOWSNAP_ENABLED is {value!r}: unset it."
+    return f"Set enabled = true in {tilde(config_file())}."
 
 
 def _fields_of(record: object, *names: str) -> dict[str, Any]:
@@ -188,7 +201,8 @@ def _show_store(context: Context) -> int:
     exposed = exposure(Path(status.base), [context.workdir], writable_folders())
     if exposed and not any(text.startswith("the store lies ") for text in status.warnings):
         status = replace(status, warnings=(exposed, *status.warnings))
-    hooks = read_log(_HOOKS_READ)
+    # status and doctor run the hooks themselves, to see that they answer: that is not what happened here.
+    hooks = [each for each in read_log(_HOOKS_READ) if each.get("status") != PROBED]
     helper = running_helper(status.base)
     data = {
         **status.to_dict(),
@@ -254,7 +268,7 @@ def _limit_text(limit: Limit) -> str:
     if limit.used is None:
         return f"  {limit.name:18}  {limit.limit:g}"
     word = "  exceeded" if limit.exceeded else "  nearly reached" if limit.near else ""
-    most = " in the largest project" if limit.name == "max_snapshots" else ""
+    most = " turns in the largest project" if limit.name == "max_snapshots" else ""
     share = "" if most else f" ({100 * limit.used / limit.limit:.0f}%)"
     return f"  {limit.name:18}  {limit.used:.4g} of {limit.limit:g}{most}{share}{word}"
 
@@ -318,7 +332,9 @@ class DoctorCommand(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--repair", action="store_true", help="repair what can be repaired")
-        parser.add_argument("--dry-run", action="store_true", help="with --repair: only show what it would do")
+        parser.add_argument(
+            "-n", "--dry-run", action="store_true", help="with --repair: only show what it would do"
+        )
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
         ui = context.ui
@@ -397,7 +413,7 @@ class ImportCommand(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("source", metavar="PATH", help="where the other tool keeps its checkpoints")
         parser.add_argument(
-            "--dry-run", action="store_true", help="show what would be imported and import nothing"
+            "-n", "--dry-run", action="store_true", help="show what would be imported and import nothing"
         )
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
@@ -432,14 +448,22 @@ class DeleteCommand(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("refs", metavar="REF", nargs="+", help="the states: numbers of the list, labels, ids")
         parser.add_argument("--now", action="store_true", help="reclaim the space at once")
-        parser.add_argument("-y", "--yes", action="store_true", help="do it without asking")
+        add_plan_options(parser)
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
         ui = context.ui
-        chosen = {checkpoint.id: checkpoint for checkpoint in map(context.checkpoint, args.refs)}
-        for checkpoint in chosen.values():
+        named = [(word, context.checkpoint(word)) for word in args.refs]
+        chosen = {checkpoint.id: checkpoint for _, checkpoint in named}
+        for word, checkpoint in named:
             if checkpoint.pinned:
-                raise PinnedCheckpoint(ref=checkpoint.short_id)
+                name = state_name(word, checkpoint, context.manager.timeline(context.workdir))
+                hint = f"unpin it first: {context.command_line('unpin', word)}"
+                raise PinnedCheckpoint(ref=name, hint=hint)
+        if args.dry_run:
+            going = list(chosen.values())
+            lines = [f"  delete  {checkpoint.short_id}  {checkpoint_title(checkpoint)}" for checkpoint in going]
+            lines.append(f"{count(len(going), 'checkpoint')} would be gone")
+            return ui.answer({"checkpoints": going, "dry_run": True}, lines)
         if not args.yes:
             number = count(len(chosen), "checkpoint")
             plan = [f"  {checkpoint.short_id}  {checkpoint_title(checkpoint)}" for checkpoint in chosen.values()]
@@ -568,6 +592,7 @@ class PurgeCommand(Command):
         parser.add_argument(
             "paths", metavar="PATH", nargs="*", help="files or directories, as checkpoints hold them"
         )
+        parser.needed = ("paths",)  # type: ignore[attr-defined]  # also after --, which argparse does not see
         add_plan_options(parser)
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
@@ -652,7 +677,9 @@ def clear_after_asking(
         return ui.answer(plan.to_dict(), lines)
     if not plan.items:
         return ui.answer(operation(False).to_dict(), "nothing to clear")
-    if not args.yes and not ui.confirm(f"clear {what} for good?", lines, f"{what} would be gone"):
+    number = sum(item.checkpoints for item in plan.items)
+    gone = f"{count(number, 'checkpoint')} would be gone" if number else f"{what} would be gone"
+    if not args.yes and not ui.confirm(f"clear {what} for good?", lines, gone):
         return ui.cancelled()
     with context.working("clearing"):
         report = operation(False)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from shadowsnap.cli.tables import (
     moment_text,
     patch_lines,
     prompt_of,
+    state_name,
     tilde,
     timeline_lines,
 )
@@ -155,7 +157,9 @@ def _list_every_project(args: argparse.Namespace, context: Context) -> int:
             found = {"entries": entries[:limit], "more": len(entries) - len(rows)}
         if rows:
             timelines.append({"workdir": str(workdir), **found})
-            lines += [ui.ink("bold", cut_path(tilde(workdir), ui.width)), *rows]
+            gone = "" if workdir.is_dir() else " (gone)"
+            path = ui.ink("bold", cut_path(tilde(workdir), ui.width - len(gone)))
+            lines += [f"{path}{ui.ink('yellow', gone)}", *rows]
             lines += [*([f"({found['more']} more)"] if found["more"] else []), ""]
     if not timelines:
         _check_session(args, context)
@@ -317,8 +321,11 @@ def _show_checkpoint(args: argparse.Namespace, context: Context) -> int:
         if before is not None:
             changes = manager.diff(context.workdir, before.id, checkpoint.id).changes
     lines = [f"checkpoint {ui.ink('yellow', checkpoint.id)}", *_facts(_facts_of_checkpoint(checkpoint))]
+    if checkpoint.kind == "turn" and checkpoint.turn:
+        lines += ["", f"before turn {checkpoint.turn}:"]
     lines += _quoted_lines(prompt_of(checkpoint) or checkpoint.reason)
-    lines += ["", *change_lines(changes, ui.width, ui.ink)] if changes else []
+    if changes:
+        lines += ["", "changed since the checkpoint before it:", *change_lines(changes, ui.width, ui.ink)]
     lines += ["", *(f"  {safe(path)}" for path in files)] if files else []
     lines += _skipped_lines(checkpoint.skipped)
     return ui.answer({"checkpoint": checkpoint, "changes": changes, "files": files}, lines)
@@ -387,7 +394,8 @@ class LabelCommand(Command):
         if (args.name is None) != args.remove:
             raise WrongUsage(why="give either a NAME or --remove")
         target = context.checkpoint(args.ref)
-        name, about = describe_state(args.ref, target, context.manager.timeline(context.workdir))
+        entries = context.manager.timeline(context.workdir)
+        name, (_, about) = state_name(args.ref, target, entries), describe_state(args.ref, target, entries)
         checkpoint = context.manager.label(context.workdir, target.id, args.name)
         called = f"is called {one_line(checkpoint.label)}" if checkpoint.label else "has no label"
         text = cut(f"{name} {called}{f': {about}' if about else ''}", context.ui.width)
@@ -411,9 +419,12 @@ def _set_pins(words: list[str], context: Context, *, pinned: bool) -> int:
     chosen = [context.checkpoint(word) for word in words]
     change = context.manager.pin if pinned else context.manager.unpin
     entries = context.manager.timeline(context.workdir)
-    states = [describe_state(word, each, entries) for word, each in zip(words, chosen, strict=True)]
-    verb = "pinned" if pinned else "unpinned"
-    lines = [cut(f"{verb} {name}{f': {about}' if about else ''}", context.ui.width) for name, about in states]
+    verb, already = ("pinned", "was pinned already") if pinned else ("unpinned", "was not pinned")
+    lines = []
+    for word, each in zip(words, chosen, strict=True):
+        name, (_, about) = state_name(word, each, entries), describe_state(word, each, entries)
+        done = f"{name} {already}" if each.pinned == pinned else f"{verb} {name}"
+        lines.append(cut(f"{done}{f': {about}' if about else ''}", context.ui.width))
     changed = [change(context.workdir, checkpoint.id) for checkpoint in chosen]
     return context.ui.answer({"checkpoints": changed}, lines)
 
@@ -447,7 +458,9 @@ class SessionsCommand(Command):
         parser.add_argument("--status", metavar="STATUS", help="active, completed, failed or rolled_back")
         parser.add_argument("--file", metavar="PATH", help="only those that changed this file or directory")
         parser.add_argument("--text", metavar="TEXT", help="only those with this in a prompt")
-        parser.add_argument("--since", metavar="DATE", help="only those that went on since, as 2026-01-31")
+        parser.add_argument(
+            "--since", metavar="TIME", help="only those that went on since then: 2026-01-31, today, 8h, 2d"
+        )
         parser.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N (20; 0: all)")
         parser.add_argument(
             "--chat", action="store_true", help="with show: print the last conversation that is kept"
@@ -513,6 +526,9 @@ def session_lines(session: Session, width: int, ink: Ink) -> Iterator[str]:
     for name, moment in (("began", session.started), ("ended", session.ended)):
         if moment:
             yield f"{name:8} {moment_text(moment)}"
+    projects = {place.workdir for turn in session.turns for place in turn.places}
+    if len(projects) > 1:
+        yield f"{'turns':8} {len(session.turns)}, in {count(len(projects), 'project')}"
     for turn in session.turns:
         yield ""
         yield from _turn_lines(turn, width)
@@ -561,7 +577,8 @@ def last_conversation(manager: CheckpointManager, session: Session) -> Conversat
                     continue
                 found: Conversation = result.conversation
                 return found
-    raise NoConversation(ref=session.id, why=" for this session")
+    hint = "shadowsnap docs sessions says which conversations are kept"
+    raise NoConversation(ref=f"any turn of session {session.id}", why="", hint=hint)
 
 
 def _write_conversation(conversation: Any, output: str | None, context: Context) -> int:
@@ -586,9 +603,21 @@ def _conversation_text(data: Any) -> str:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 
+_AGO = re.compile(r"(\d{1,6})\s*(min|h|d|w)")
+_UNITS = {"min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
 def parse_moment(text: str) -> datetime:
-    """Parse a date, or a date and time."""
+    """Parse a moment: a date, with or without a time, `today`, `yesterday`, or how long ago, as `8h`."""
+    now = datetime.now().astimezone()
+    ago = _AGO.fullmatch(text)
+    if ago:
+        return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    days = {"today": 0, "yesterday": 1}.get(text)
+    if days is not None:
+        return (now - timedelta(days=days)).replace(hour=0, minute=0, second=0, microsecond=0)
     try:
         return datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        raise WrongUsage(why=f"{text!r} is not a date such as 2026-01-31 or 2026-01-31T12:00") from None
+    except (ValueError, OverflowError):
+        forms = "2026-01-31, 2026-01-31T12:00, today, yesterday, 30min, 8h, 2d or 1w"
+        raise WrongUsage(why=f"{text!r} is no moment such as {forms}") from None
