@@ -13,7 +13,7 @@ from shadowsnap.errors import CheckpointsLost
 from shadowsnap.git.index import Known
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.reading import ObjectReader
-from shadowsnap.git.trees import Leaf
+from shadowsnap.git.trees import Leaf, TreeReader, is_directory
 from shadowsnap.model import Checkpoint
 from shadowsnap.snapshot.capture import Capture, files_named, fingerprint
 from shadowsnap.snapshot.scan import comparing, is_settled
@@ -278,9 +278,17 @@ def _unknown_to(state: State, paths: set[bytes], capture: Capture) -> set[bytes]
         return set()
     with ObjectReader(capture.space.git) as reader:
         tree = open_tree(reader, state.tree)
-        missing = [path for path in sorted(paths) if path not in state.absent and tree.find(path) is None]
+        missing = [path for path in sorted(paths) if path not in state.absent and not _decides(tree, path)]
     skipped = {path for path in missing if state.left_out(path) is not None}
     return skipped | ignored_by_checkpoint(capture.space, State.of_capture(capture), state, missing)
+
+
+def _decides(tree: TreeReader, path: bytes) -> bool:
+    """Whether a tree says what was at a path: it holds it, or a file in the place of a directory above it."""
+    if tree.find(path) is not None:
+        return True
+    above = (tree.find(parent) for parent in parents(path))
+    return any(leaf is not None and not is_directory(leaf) for leaf in above)
 
 
 def _amended(capture: Capture, turn: Turn, before: Checkpoint, files: dict[bytes, Known]) -> str:

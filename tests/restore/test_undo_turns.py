@@ -715,3 +715,25 @@ def test_a_redo_does_not_mind_an_empty_directory_that_was_ignored_until_the_undo
     (files / "by the person").mkdir()
     with pytest.raises(NothingToRedo):
         manager.redo(files)
+
+
+@pytest.mark.parametrize("rules", ["", "kept\n", "gen/\n", "*\n!gen\n", "gen/*\n"])
+@pytest.mark.parametrize("inside", ["file", "noise.log"])
+def test_a_file_that_a_tool_named_and_a_directory_replaced_comes_back(
+    base: Path, project: Path, rules: str, inside: str
+) -> None:
+    """What lies in the directory is ignored, and is captured because its name was given: it is no file that existed
+    before the turn."""
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    (project / ".gitignore").write_text(rules)
+    (project / "gen").mkdir()
+    kept = project / "gen" / "kept"
+    kept.write_text("precious\n")
+    manager.new_turn("s1", "replace it")
+    manager.before_tool("write_file", {"path": "gen/kept"}, project)
+    kept.unlink()
+    kept.mkdir()
+    (kept / inside).write_text("in its place\n")
+    manager.end_turn()
+    manager.undo(project)
+    assert kept.read_text() == "precious\n"
