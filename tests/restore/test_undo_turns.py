@@ -722,8 +722,8 @@ def test_a_redo_does_not_mind_an_empty_directory_that_was_ignored_until_the_undo
 def test_a_file_that_a_tool_named_and_a_directory_replaced_comes_back(
     base: Path, project: Path, rules: str, inside: str
 ) -> None:
-    """What lies in the directory is ignored, and is captured because its name was given: it is no file that existed
-    before the turn."""
+    """What lies in the directory is ignored, and is captured because its name was given: it is no file that was
+    there before the turn."""
     manager = CheckpointManager(base=base, background_upkeep=False)
     (project / ".gitignore").write_text(rules)
     (project / "gen").mkdir()
