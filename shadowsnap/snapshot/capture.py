@@ -191,21 +191,27 @@ class Capture:
 
     def _remember_names(self, given: set[bytes], absent: set[bytes]) -> None:
         """Remember what tools name and does not exist, if it is ignored: once it is made, no scan finds it. The
-        checkpoint says that it did not exist, so that going back may delete it. Any other name is forgotten: a
-        scan finds it by itself."""
+        checkpoint says that it did not exist, so that going back may delete it."""
+        cache = self.cache
+        gone = absent & (cache.index.lookup(absent).keys() | cache.skipped)
+        asked = absent if self.rules_changed else absent & given | gone
+        ignored = self._ignored_names(asked)
+        cache.absent = (cache.absent & absent - asked) | ignored
+        cache.named |= given & ignored
+        self.absent |= cache.absent
+
+    def _ignored_names(self, absent: set[bytes]) -> set[bytes]:
+        """Which of these names are ignored, as a file or as a directory; none if git does not say in time."""
         rules, worktree = self.space.rules, self.space.worktree
         asked = sorted(path for path in absent if worktree.reaches(path, so_far=True))[:_MOST_ABSENT]
         if not asked or rules.is_too_slow:
-            return
+            return set()
         try:
             with rules.within(self.space.deadline.part(SHARE_OF_TIME)):
                 found = rules.ignored([*asked, *(path + b"/x" for path in asked)])
         except (DeadlineExceeded, GitFailed):
-            return
-        ignored = {path for path in asked if path in found or path + b"/x" in found}  # as a file, or a directory
-        self.cache.named -= set(asked) - ignored
-        self.cache.named |= given & ignored
-        self.absent |= ignored
+            return set()
+        return {path for path in asked if path in found or path + b"/x" in found}
 
     def _check_size(self) -> None:
         """Refuse more paths than a checkpoint may contain: it could not be read."""

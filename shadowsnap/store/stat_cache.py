@@ -26,7 +26,7 @@ from shadowsnap.store.projects import Project, is_at_any
 
 _VERSION = 2
 _SETS_OF_PATHS = (
-    "bare", "ignored_directories", "named", "large_directories", "tracked", "unsettled", "skipped",
+    "bare", "ignored_directories", "named", "absent", "large_directories", "tracked", "unsettled", "skipped",
 )  # fmt: skip
 Directories = dict[bytes, tuple[int, int]]
 """Path -> permission bits and a stamp (0: look again); sorted when read from disk."""
@@ -74,6 +74,8 @@ class ScanCache:
     """The uppermost directories that are ignored: git need not be asked about them again."""
     named: set[bytes] = field(default_factory=set)
     """What tools named, as they named it: captured even if ignored."""
+    absent: set[bytes] = field(default_factory=set)
+    """Names among these of what did not exist at the last capture, and would have been ignored."""
     large_directories: set[bytes] = field(default_factory=set)
     """Directories among them that were too large to be captured."""
     tracked: set[bytes] = field(default_factory=set)
@@ -128,7 +130,8 @@ def load_cache(store: Store, project: Project, kept: Kept | None = None) -> Scan
         empty.named = _paths(state["named"])  # the one thing that the files themselves do not tell
         if state["version"] != _VERSION:
             return empty
-        state.setdefault("large_directories", [])  # caches of earlier versions lack it
+        for name in ("large_directories", "absent"):  # caches of earlier versions lack them
+            state.setdefault(name, [])
         if kept is not None and (kept.saved != saved or kept.files != _signatures(path)):
             kept = None
         directories = kept.directories if kept is not None else _read_directories(path, state["directories"])

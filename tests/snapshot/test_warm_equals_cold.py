@@ -344,13 +344,13 @@ class Scene:
         return CheckpointManager(**self.settings("judge")).get(self.project, answer["id"])
 
     def _remember(self, named: tuple[str, ...]) -> None:
-        """What was named stays so. But a name of nothing is forgotten if a scan would find what is made there."""
-        self.names |= {*named}
-        absent = [os.fsencode(path) for path in self.names if not self._kind(path) and not self._behind_link(path)]
+        """What was named stays so, but for a name of nothing that a scan would find once it is made."""
+        there = {path for path in named if self._kind(path)}
+        absent = {os.fsencode(path) for path in {*named} - there}
         asked = {each: ("file", 0, b"") for path in absent for each in (path, path + b"/x")}
         limits = self.limits.get(self.who, {})
         found = ignored(self, {**manifest(self.project), **asked}, limits.get("excludes", ()))
-        self.names -= {os.fsdecode(path) for path in absent if not {path, path + b"/x"} & found}
+        self.names |= there | {os.fsdecode(path) for path in absent if {path, path + b"/x"} & found}
 
     def _kind(self, path: str) -> int:
         """The type of what is at a path, 0 for nothing. Links are not followed, on the way neither."""
