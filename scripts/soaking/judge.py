@@ -43,6 +43,7 @@ class Record:
     state: State
     tree: Tree
     named: frozenset[str]
+    """Every path that a tool had named by then: the checkpoint knows which of them did not exist."""
     call: int
     """The number of the call that took it, by which its age is known."""
     pinned: bool = False

@@ -215,7 +215,7 @@ class Story:
             earlier.call = self._calls
             return earlier
         self._tally.counts["checkpoints verified"] += 1
-        self._records[reply["id"]] = Record(reply["id"], state, tree, named, self._calls)
+        self._records[reply["id"]] = Record(reply["id"], state, tree, frozenset(self._named), self._calls)
         return self._records[reply["id"]]
 
     def _some_names(self, always: bool = False) -> list[str]:
@@ -284,7 +284,7 @@ class Story:
         do = self._chance.choice(["undo", "redo"])
         reply = self._go(do, lambda after: [])
         # Refused, because an edit since then stands in the way: only an undo that comes at once must not be.
-        allowed = ("NothingTo", "NoSuch", "RestoreRefused")
+        allowed = ("NothingTo", "NoSuch", "NumberDropped", "RestoreRefused")
         if reply is not None and "raised" in reply and not reply["raised"].startswith(allowed):
             self._find(Finding(f"{do} failed", f"{reply['raised']}: {reply['text']}"))
 
@@ -543,7 +543,8 @@ class Story:
     def _is_allowed(self, reply: Reply, call: int, plan: Reply | None) -> bool:
         """Errors that are right: the checkpoint was pruned, or something uncaptured is in the way and the
         plan did not promise otherwise."""
-        if reply["raised"].startswith(("NoSuch", "NothingTo", "AmbiguousReference")):  # the last: of a session
+        # The last one: of a session.
+        if reply["raised"].startswith(("NoSuch", "NumberDropped", "NothingTo", "AmbiguousReference")):
             return self._calls - call >= _CERTAIN
         warned = plan is None or "raised" in plan or bool(plan["conflicts"])
         return bool(reply["raised"] == "RestoreRefused") and warned

@@ -142,6 +142,8 @@ class HookEvent:
     """Whether it begins a turn even without a prompt."""
     continues: bool = False
     """Whether a prompt belongs to the open turn: a tool result, or the notification of a background task."""
+    background: bool = False
+    """Whether a subagent goes on after this stop; its work is the turn's, and its end is reported."""
     interrupted: bool = False
     command: str = ""
     """`rollback` with its arguments, if the agent says that the person typed this command."""
@@ -208,10 +210,19 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
         parent=session if child else bounded_id(_text(places, ("parentID",))) if kind == SESSION_START else "",
         begins=name == "agentstart",
         continues=kind == PROMPT and (not prompt.strip() or prompt.lstrip().startswith(_NOTIFICATION)),
+        background=kind == STOP and _has_running_agent(payload.get("background_tasks")),
         interrupted=_first(places, ("interrupted", "is_interrupt")) is True,
         command=_rollback_command(payload) if name == "userpromptexpansion" else "",
         version=_text(places, _VERSION)[:40],
         problem=problem,
+    )
+
+
+def _has_running_agent(tasks: Any) -> bool:
+    """Whether a subagent goes on after a stop. Shells do not count: a server never ends."""
+    return isinstance(tasks, list) and any(
+        isinstance(task, dict) and task.get("status", "running") == "running" and task.get("type") != "shell"
+        for task in tasks
     )
 
 

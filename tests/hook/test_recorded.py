@@ -216,6 +216,8 @@ def _expect(
     shop: Path,
     tool: str,
 ) -> None:
+    tasks = payload.get("background_tasks") or ()
+    going_on = any(each.get("status") == "running" and each.get("type") != "shell" for each in tasks)
     if tool and tool not in READERS:
         oracle.tool(session, manifest(shop))
     elif helper:
@@ -224,7 +226,7 @@ def _expect(
         oracle.begin(session, turn, "")
     elif event in PROMPT_EVENTS:
         oracle.prompt(session, turn, str(first(payload, "prompt", "message", "user_message")))
-    elif event in STOP_EVENTS:
+    elif event in STOP_EVENTS and not going_on:
         oracle.stop(session, "interrupted" if first(payload, "interrupted") is True else "done")
     elif event in END_EVENTS:
         oracle.stop(session, "interrupted")

@@ -189,7 +189,7 @@ def message_added(scene: Scene) -> None:
 
 
 def background_task(scene: Scene) -> None:
-    running = [{"id": "b1", "status": "running"}]
+    running = [{"id": "b1", "type": "shell", "status": "running"}]
     scene.hook("UserPromptSubmit", prompt="start the build", prompt_id="t1")
     scene.tool(prompt_id="t1")
     scene.hook("Stop", prompt_id="t1", background_tasks=running)
