@@ -245,9 +245,9 @@ def session_started(event: HookEvent, session: HookSession) -> None:
 
 
 def stopped(event: HookEvent, session: HookSession) -> None:
-    """The agent is done: close the turn with a snapshot of what it touched, and keep the conversation. A shell that
-    it left running does not keep it open: many run for hours, and what the person edits meanwhile is no work of
-    the turn. When it reports its end, the turn goes on (see `_begin_turn`)."""
+    """The agent is done: close the turn with a snapshot of what it touched, and keep the conversation. A shell
+    that it left running does not keep it open: many run for hours, and what the person edits meanwhile is no work
+    of the turn. When it reports its end, the turn goes on (see `_begin_turn`)."""
     if event.is_subagent or session.is_child:
         return  # the turn that the subagent works for goes on
     if event.background and not event.ends:

@@ -219,7 +219,7 @@ def _prepare(
     capture.include(_reappeared_files(capture, state, chosen), unfiltered=True)
     capture.include_directories(_reappeared_directories(capture, state, chosen))
     plan = plan_restore(capture, state, chosen)
-    unsaved = plan.unsaved | _left_out_later(capture, plan)
+    unsaved = plan.unsaved | _left_out_later(capture, plan, state)
     if unsaved or plan.unsaved_directories:
         capture.include(unsaved, unfiltered=True)
         capture.include_directories(plan.unsaved_directories)
@@ -262,14 +262,18 @@ def _reappeared_directories(capture: Capture, state: State, chosen: Selection) -
     return {path for path in absent - capture.directories if capture.space.worktree.is_directory(path)}
 
 
-def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
-    """Files about to appear that later captures leave out, for their size or name. An undo must know that they
-    did not exist before."""
+def _left_out_later(capture: Capture, plan: Plan, state: State) -> set[bytes]:
+    """Files about to appear that later captures leave out, for their size or name, or by rules that do not come
+    back with the files. An undo must know that they did not exist before."""
     settings = capture.space.settings
     ids = {path: plan.write[path][0][1] for path in plan.appearing}
     sizes = object_sizes(capture.space.git, sorted({*ids.values()}))  # a missing object is noticed later
     limit = settings.max_file_bytes or max(sizes.values(), default=0)
     found = {path for path in ids if sizes.get(ids[path], 0) > limit or is_left_out(path, settings)}
+    patterns = tuple(capture.space.patterns)
+    if patterns != state.patterns:
+        rules = replace(state, patterns=patterns)
+        found |= ignored_by_checkpoint(capture.space, State.of_capture(capture), rules, sorted(plan.appearing))
     return found - capture.absent
 
 

@@ -371,3 +371,19 @@ def test_a_nested_dot_git_that_is_no_directory_is_listed(
     assert skipped(taken) == {"x/.git": "unstorable"}
     (project / "x" / "file").write_text("changed\n")
     assert skipped(checkpoint(manager, project)) == {"x/.git": "unstorable"}
+
+
+def test_undo_deletes_what_a_restore_brought_back_although_it_is_ignored_then(base: Path, project: Path) -> None:
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    git(project, "init", "-q")
+    (project / "notes.txt").write_text("old\n")
+    then = checkpoint(manager, project)
+    (project / "notes.txt").unlink()
+    (project / ".gitignore").write_text("!notes.txt\n")
+    exclude = project / ".git" / "info" / "exclude"
+    exclude.parent.mkdir(exist_ok=True)
+    exclude.write_text("*.txt\n")
+    manager.restore(project, then)
+    assert (project / "notes.txt").exists() and not (project / ".gitignore").exists()
+    manager.undo(project)
+    assert not (project / "notes.txt").exists() and (project / ".gitignore").exists()
