@@ -73,7 +73,7 @@ _OTHER_CLOCK_NS = 25 * 3600 * 10**9
 # A directory that a tool names is captured even if it is ignored, as long as there is not more in it.
 _MAX_FOLDER_ENTRIES = 1000
 _MAX_FOLDER_BYTES = 64 << 20
-# So many names that do not exist are looked up in the ignore rules.
+# Number of names of nothing that one capture looks up in the ignore rules.
 _MOST_ABSENT = 1000
 # The facts that two captures of the same state have in common.
 _STATE_FACTS = ("scope", "modes", "empty_dirs", "skipped", "absent", "excludes", "rules")
